@@ -128,7 +128,7 @@ fn histograms(text: &mut String, kernel: &KernelActivity) {
             *kind.buckets.entry(*from).or_default() += n;
         }
     }
-    // Of system calls those are timed that begin in the first half of a window.
+    // System calls are timed that begin in the first half of a window.
     let share = kernel.sampled.get("system_calls").map(|sampled| sampled.share / 2.0);
     let share = |what: &str| share.filter(|_| what.starts_with("system_call_"));
     let in_all = |(what, kind): &(&str, Kind)| kind.total_s / share(what).unwrap_or(1.0).max(1e-9);

@@ -27,7 +27,7 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
     (keys::THROUGHPUT, "throughput", Better::Higher, true),
     (keys::PACKETS, "datagrams", Better::Higher, true),
     (keys::TRANSACTIONS, "transactions", Better::Higher, true),
-    // Those of outside commands; of a figure it is not known which way is better.
+    // Outside commands; it is not known which way a figure is better.
     ("figure", "figure", Better::Neither, true),
     ("requests_per_s", "requests", Better::Higher, true),
     ("latency_us", "latency", Better::Lower, true),

@@ -402,7 +402,7 @@ fn a_sweep_is_told_in_a_sentence_and_the_engines_time_in_a_line() {
     let from = sentence.find("knee").unwrap();
     assert!(report.html().unwrap().contains(&sentence[from..]));
     assert!(text.contains("millstream (4 runs): transmit 75 %\n"), "{text}");
-    // Of one run a level nothing is the best.
+    // With one run a level nothing is the best.
     let text = Report::new(&experiment, &sweep[..4]).text();
     assert!(text.contains("millstream: fewer than 4 runs of a level, no best one"), "{text}");
     assert!(!text.contains("knee at") && text.contains("(1 run): transmit"), "{text}");

@@ -178,7 +178,7 @@ impl Lead {
         let intervals = || self.ratios.iter().filter_map(|one| one.interval);
         let (low, high) = (ratio(least(&mut ratios())), ratio(most(&mut ratios())));
         let range = if low == high { low } else { format!("{low} to {high}") };
-        // Of several cases all their intervals together.
+        // The intervals of all cases together.
         let interval = Interval {
             low: least(&mut intervals().map(|one| one.low)),
             high: most(&mut intervals().map(|one| one.high)),

@@ -129,7 +129,7 @@ fn explain_as(
     catalogue: &[Cause],
     options: &Options,
 ) -> Result<Investigation, Error> {
-    // Of a command's figure the unit alone says which way is better.
+    // The unit alone says which way a command's figure is better.
     let is_time = ["_s", "_us", "_ms", "_ns"].iter().any(|end| key.ends_with(end));
     let higher_is_better = !is_time || key.ends_with("_per_s");
     let stored = Stored { name, key, higher_is_better };

@@ -187,7 +187,7 @@ fn is_cut(found: &Captures<'_>, output: &str) -> bool {
     let mut letters = behind.chars();
     let ends = match letters.next() {
         Some(letter) if parts_thousands(letter) => is_digit(letters.next()),
-        // What a pattern names behind the number is left away on purpose.
+        // A pattern may name text behind the number, which is left away on purpose.
         Some('.') => whole.end() == number.end() && is_digit(letters.next()),
         Some(letter) if is_exponent(letter) => match letters.next() {
             Some('+' | '-') => is_digit(letters.next()),
@@ -237,7 +237,7 @@ impl Place {
             }
             Self::Netperf => netperf::read(output),
             Self::Json(path) => {
-                // What a shell or a wrapper says in lines before the document is no part of it.
+                // Lines of a shell or a wrapper before the document are no part of it.
                 let document = lines_from(output)
                     .filter(|text| text.starts_with(['{', '[']))
                     .find_map(|text| {

@@ -18,7 +18,7 @@ pub(super) fn force(
     options: &Options,
     tell: &mut dyn FnMut(&str),
 ) {
-    // Of each way to force that was gone its runs: another cause that is forced so is judged by
+    // The runs of each way to force that was gone: another cause that is forced so is judged by
     // them, too.
     let mut gone: Vec<(Force, Vec<RunRecord>)> = Vec::new();
     for place in 0..found.suspects.len() {
@@ -134,7 +134,7 @@ const LEFT_MOST: f64 = 0.2;
 /// together. A cause that separates is looked for in each run, and few may still show it. A cause
 /// that shows in no single run, or looks at no feature, counts as gone.
 fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Judgement) -> bool {
-    // What looks at no feature shows in none.
+    // A cause that looks at no feature shows in none.
     if cause.needs.is_empty() {
         return true;
     }
@@ -149,7 +149,7 @@ fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Jud
             let best = valid().filter(|run| level(run).as_ref() == Some(&judgement.levels.1));
             !shows(&best.collect::<Vec<_>>())
         }
-        // Of a few runs each the program may have set it.
+        // The program may have set it in a few runs.
         Kind::Separates => {
             let held: Vec<&RunRecord> = valid().filter(|run| level(run) != force.free).collect();
             let left = held.iter().filter(|run| shows(&[run])).count();

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(no_quota(Path::new("/x/cpu.max")), "max");
         assert_eq!(no_quota(Path::new("/x/cpu.cfs_quota_us")), "-1");
         assert!(folders(b"nonsense\n3:memory:/\n").is_empty());
-        // Of a group outside, whose name another user may have chosen.
+        // The group is outside, and another user may have chosen its name.
         let outside = std::env::temp_dir().join(format!("ms-group-{}", std::process::id()));
         fs::create_dir_all(&outside).unwrap();
         fs::write(outside.join("cpu.max"), "1000 100000").unwrap();

@@ -121,7 +121,7 @@ pub fn run(
     if ending.is_ok() {
         experiment.finished_at = Some(Timestamp::now());
     }
-    // What came first is what the user must hear of.
+    // The user must hear of the first error.
     let ended = observer.end(&experiment);
     ending.and(ended).map(|()| (experiment, records))
 }

@@ -139,7 +139,7 @@ fn distance(run: &RunRecord, top: f64, x: &impl Fn(f64) -> f64) -> String {
     let bottom = top + APART;
     let mut path = String::new();
     for (times, seen) in times.collect::<Vec<_>>().chunks(each).zip(seen.chunks(each)) {
-        // Of several steps the farthest: one of many is what is looked for.
+        // The farthest of several steps: one of many is looked for.
         let (Some(&ns), Some(first), Some(last)) =
             (seen.iter().flatten().max(), times.first(), times.last())
         else {

@@ -165,7 +165,7 @@ fn changed<'m>(
     let mut changes: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
     let runs = model.runs.iter().filter(|run| detailed.has(run));
     for run in runs.filter(|run| !run.environment.facts.is_empty()) {
-        // What only one of the two recorded says nothing about a change.
+        // A setting that only one of the two recorded says nothing about a change.
         for (name, before, now) in start.changes(&run.environment) {
             if let (Some(before), Some(now)) = (before, now) {
                 *changes.entry((name, before, now)).or_default() += 1;

@@ -247,7 +247,7 @@ mod tests {
         let frames: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
         assert_eq!(data(reader.payload(behind, None, &pool)), None);
         drop(frames);
-        // What is next stays where it is.
+        // The next bytes stay where they are.
         let next = PlacedAt { start: 0, len: 1000, part: 0 };
         assert!(matches!(reader.payload(next, None, &pool), Some(Payload::Placed(_))));
     }

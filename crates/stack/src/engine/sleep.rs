@@ -226,10 +226,10 @@ impl Engine {
         if !self.sleeper.sleeps_first() {
             return None;
         }
-        // Who waits in a call takes no news: what there was before may still stand in the list.
+        // A thread that waits in a call takes no events: earlier ones may still stand in the list.
         let told = self.cx.events.told();
         self.flush_if_due();
-        // Who waited for room may have it now.
+        // A caller that waited for room may have it now.
         let due = self.cx.events.told() != told
             || !self.tcp.table.dirty.is_empty()
             || !self.tcp.writes.is_idle()

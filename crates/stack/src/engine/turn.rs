@@ -92,7 +92,7 @@ impl Engine {
         }
         progress |= self.timers(now);
         self.cx.stats.stages.mark(Stage::Timers, 0);
-        // What a time-out has sent again goes by the MTU as it is.
+        // Segments that a time-out sends again go by the MTU as it is.
         self.ip.follow_links(&mut self.cx);
         self.follow_addresses();
         progress |= self.tcp.transmit(&mut self.cx, &mut self.ip.reach);
@@ -107,7 +107,7 @@ impl Engine {
         if self.cx.pool.growth_wanted() {
             let _ = self.cx.pool.grow();
         }
-        // What the links have done with.
+        // The links are done with these frames.
         self.memory.fill_reserve(&self.cx.pool);
         if progress {
             return Turn { progress, next_deadline: Some(now) };
@@ -233,7 +233,7 @@ impl Engine {
         [
             // Which connections have fallen quiet.
             ("quiet_sweep", tcp.table.busy.due()),
-            // What a link holds back for a while.
+            // Packets that a link holds back for a while.
             ("links", ip.reach.links.used_slots().filter_map(of_link).min()),
             ("fragments", ip.reassembly.next_deadline()),
             ("address_claims", ip.reach.addresses.claims.next_due()),
@@ -263,7 +263,7 @@ impl Engine {
         if let Some(quiet) = quiet {
             self.idle_unless(quiet, max_sleep, || false)?;
         }
-        // That of the end of a sleep.
+        // The time is that of the end of a sleep.
         let turn = self.turn_for(self.cx.now, read);
         if turn.progress {
             self.worked();

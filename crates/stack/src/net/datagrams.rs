@@ -168,7 +168,7 @@ impl DatagramSockets {
     /// Serves those in line, as far as a turn's datagrams go; whether there were any.
     pub fn send_due(&mut self, engine: &mut Engine) -> bool {
         let (mut left, count) = (DATAGRAMS_TURN, self.list.due());
-        // Who has more stands in line again.
+        // A socket that has more stands in line again.
         for _ in 0..count {
             if left == 0 {
                 break;

@@ -44,7 +44,7 @@ impl Reader for Consumer<StreamParts> {
     }
 
     fn is_half_empty(&self) -> bool {
-        // What left the ring is seen by who sees no stall after this.
+        // A side that sees no stall after this sees what has left the ring.
         fence(Ordering::SeqCst);
         2 * self.len() <= self.capacity()
     }

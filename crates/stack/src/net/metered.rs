@@ -144,7 +144,8 @@ impl<T: Held> Taker<T> {
     /// a waiting giver woken: if it were woken for the room of each item, the CPU would switch to
     /// it for one item at a time.
     pub fn is_half_empty(&self) -> bool {
-        // What was taken and not yet told to be given is inside a negative number of bytes.
+        // Bytes that were taken before they were told to be given count as a negative number
+        // inside.
         let inside = self.given.0.load(Ordering::Relaxed).wrapping_sub(self.taken.bytes) as i64;
         2 * self.ring.len() <= self.ring.capacity() && 2 * inside <= self.limit.bytes() as i64
     }

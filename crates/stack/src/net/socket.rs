@@ -96,7 +96,7 @@ impl<E: Ends> RingSocket<E> {
                     if state == 0 {
                         return Tried::Blocked;
                     }
-                    // What was put before that was announced.
+                    // Something may have been put in before the end was announced.
                     if !rx.has_some() {
                         return match state & ends {
                             0 => self.blocked(CUT_READ),

@@ -49,7 +49,7 @@ impl Handle {
         // The lock is kept: whoever else stops it finds it gone.
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // Of one that has panicked nobody knows.
+            // Nobody knows how much a thread that has panicked left undelivered.
             let _ = self.undelivered.set(thread.join().unwrap_or_default());
         }
         self.undelivered.get().copied().unwrap_or_default()

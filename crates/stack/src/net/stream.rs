@@ -191,7 +191,7 @@ impl Streams {
             engine.tcp(stream.id).abort();
             return self.let_go(engine, slot);
         }
-        // What comes when nobody will read it stays in the connection.
+        // Bytes that nobody will read stay in the connection.
         if (readiness.readable || readiness.closed) && !stream.closing {
             stream.carry_in(engine);
         }

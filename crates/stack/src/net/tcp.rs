@@ -351,7 +351,7 @@ impl TcpDriver for RingSocket<TcpEnds> {
             wishes |= LOOK_AGAIN;
         }
         if how != Shutdown::Read {
-            // Who is about to put something in has done so; the next to come finds that the side
+            // A call that is about to put something in has done so; the next finds that the side
             // has ended. So the FIN follows all that was taken.
             self.ends.tx.with(|_| ());
             wishes |= SHUTDOWN_WRITE;

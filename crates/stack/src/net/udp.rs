@@ -146,7 +146,7 @@ impl UdpDriver for RingSocket<UdpEnds> {
     fn connect(&self, addr: SocketAddr) -> io::Result<()> {
         let id = self.base.id;
         let connect = move |sockets: &mut Sockets| {
-            // What was sent before is for who was the peer then.
+            // Datagrams that were sent before go to the peer of that time.
             sockets.datagrams.send_left(&mut sockets.engine, id);
             sockets.engine.udp(id).connect(addr)?;
             sockets.look_at_new(id);

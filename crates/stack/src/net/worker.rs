@@ -52,13 +52,14 @@ impl Worker {
         let turn = self.sockets.engine.turn(self.sockets.engine.now());
         busy |= self.sockets.deliver();
         busy |= self.sockets.engine.flush_if_due();
-        // What was sent has made room.
+        // Sent packets have made room.
         busy |= self.sockets.deliver();
         let engine = &mut self.sockets.engine;
         if busy || turn.progress {
             engine.worked();
         } else if !rested {
-            // Who was woken may wait for this very core, and polling would keep it from that.
+            // A thread that was woken may wait for this very core, and polling would keep it from
+            // that.
             if take_woke() {
                 engine.make_way();
             }

@@ -100,7 +100,7 @@ fn every_second_segment_in_order_and_whatever_is_news_is_acknowledged_at_once() 
     assert!(!connection.has_output(), "half of two");
     data(&mut connection, now, &pool, seq + 1400, 1400);
     assert!(connection.has_output());
-    // What comes before it is sent goes with it, and one ACK tells of a gap, too.
+    // Data that comes before the ACK is sent goes with it, and one ACK tells of a gap, too.
     data(&mut connection, now, &pool, seq + 2800, 1400);
     data(&mut connection, now, &pool, seq + 9000, 1400);
     let sent = drain(&mut connection, now, &pool);

@@ -162,7 +162,7 @@ fn paced_data_is_spread_over_the_round_trip() {
 #[test]
 fn no_router_makes_packets_smaller_than_every_path_carries() {
     let (pool, now) = (pool(), Instant::ZERO + Duration::from_secs(1));
-    // What no path carries so little of is not heard at all.
+    // An MSS that is smaller than any path's is not heard at all.
     for (v6, asked, least) in [(false, 100, 552), (false, 67, 1300), (true, 1279, 1300)] {
         let mut syn = header(0, 0, TcpFlags::SYN);
         syn.options.mss = Some(1440);
@@ -297,7 +297,7 @@ fn segments_follow_the_link_up_to_what_they_were_when_the_connection_was_opened(
     connection.write(&pool, &[1; 6000]).expect("room");
     assert_eq!(drain(&mut connection, now, &pool)[0].payload_len, 1448);
     connection.set_link_mtu(now, 1000);
-    // What the link has refused meanwhile is sent again in segments that it takes.
+    // Segments that the link has refused meanwhile are sent again in sizes that it takes.
     let mut again = Vec::new();
     while again.iter().sum::<u32>() < 1448 {
         now = connection.next_deadline().expect("a time-out");

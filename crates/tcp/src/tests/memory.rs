@@ -453,7 +453,7 @@ fn a_send_buffer_is_widened_for_a_loan() {
         connection.narrow(loan);
         assert_eq!(limit(connection), TUNED);
     }
-    // What is said about the buffer meanwhile holds.
+    // A buffer size that is set meanwhile holds.
     let loan = connection.widen(TUNED * 2);
     connection.set_buffers(None, Some(TUNED * 3));
     connection.narrow(loan);

@@ -138,7 +138,7 @@ fn a_shared_window_ends_where_super_segments_of_the_peer_do() {
         (0..4).for_each(|_| receive(&mut connection, now, &pool, &mut seq, SEGMENT));
         let mut left = BURST - skew;
         for _ in 0..2000 {
-            // What the window allows of the buffer, and no part of a segment but the last.
+            // It sends what the window allows of the buffer, and no part of a segment but the last.
             let room = connection.info().rcv_wnd_bytes as usize;
             let part = if room < left { room / SEGMENT * SEGMENT } else { left };
             assert_ne!(part, 0, "all was read: {room}");

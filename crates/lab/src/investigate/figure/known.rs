@@ -33,12 +33,12 @@ const KNOWN: &[Known] = &[
         only_with: &[],
         key: keys::THROUGHPUT,
         higher_is_better: true,
-        // What the receiver has got goes before what was sent; `end.sum` is of UDP before iperf
+        // The receiver's sum goes before the sender's; `end.sum` is of UDP before iperf
         // 3.10.
         json: &["end.sum_received.bits_per_second", "end.sum.bits_per_second"],
         // With several streams the sum of all; the prefix may be missing or be bytes (-f).
         patterns: &[
-            // Of both directions at once (--bidir) that from the client, as in JSON.
+            // With both directions at once (--bidir) the one from the client counts, as in JSON.
             (r"(?m)^\[SUM\]\[TX-C\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
             (r"(?m)^\[[^\]]*\]\[TX-C\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
             (r"(?m)^\[SUM\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
@@ -54,7 +54,7 @@ const KNOWN: &[Known] = &[
         higher_is_better: true,
         json: &[],
         patterns: &[
-            // Of UDP the client tells what it sent, and then what the server had of it.
+            // With UDP the client tells what it sent, and then what the server had of it.
             (r"(?m)^\[.*Server Report:\n.*?\s# ([KMGT]?)bits/sec", 1.0, Decimal),
             (r"(?m)^\[SUM\].*\s# ([KMGT]?)bits/sec", 1.0, Decimal),
             (r"(?m)^\[SUM\].*\s# ([KMGT]?)Bytes/sec", 8.0, Binary),

@@ -79,7 +79,7 @@ fn classic(text: &str, only_first: bool) -> Found {
     let mut is_beyond = false;
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // What `-v 2` tells beyond the rate is a table of its own.
+        // The figures of `-v 2` beyond the rate stand in a table of their own.
         is_beyond |= line.starts_with("Alignment");
         let is_row = !words.is_empty() && words.iter().all(|word| is_number(word));
         if is_row && !std::mem::take(&mut is_beyond) {

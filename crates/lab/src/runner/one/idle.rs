@@ -120,7 +120,7 @@ mod tests {
         let record = written(Some(state(refused.clone())), refused.clone());
         assert!(record.environment.absent["idle_latency.in_force_us"].contains("Permission"));
         assert!(record.notes[0].contains("Permission denied") && record.validity.valid);
-        // Who asks for nothing need not be allowed to look.
+        // A run that asks for nothing need not be allowed to look.
         assert!(written(None, refused).notes.is_empty());
     }
 

@@ -38,7 +38,7 @@ impl Run<'_> {
         if routed == Routed::Xdp {
             hosts.sum_checksums()?;
         }
-        // Of a veth pair both ends are to be up before anything is sent; a TAP device the router
+        // Both ends of a veth pair are to be up before anything is sent; a TAP device the router
         // has yet to make.
         if routed != Routed::Tap {
             hosts.configure_routed(by)?;

@@ -187,7 +187,7 @@ impl UdpLayer {
             match route.write(cx, ip, data) {
                 Ok(true) => return Ok(()),
                 Err(Error::MessageTooLong) if !socket.fragmentation.refuses() => {}
-                // What was said of the path may be too old: then it is looked up anew.
+                // The known MTU of the path may be too old: then it is looked up anew.
                 Err(Error::MessageTooLong) if ip.path_mtus.expire(cx.now, remote) => {}
                 Err(error) => return Err(error),
                 Ok(false) => {}
@@ -237,7 +237,7 @@ impl UdpLayer {
         let is_as_usual = *options == SendOptions::default();
         let generations = ip.datagram_generations();
         let packet = match &mut socket.route {
-            // What is too long for it may go if what was said of the path is too old.
+            // A datagram that is too long for it may go if the known MTU of the path is too old.
             Some(route)
                 if is_as_usual
                     && packet.meta().segmentation.is_none()

@@ -79,7 +79,7 @@ impl UdpLayer {
             return self.send_parts(cx, ip, id, (&packet, size), remote, options);
         }
         if self.by_id(id)?.fragmentation.heeds_path() {
-            // Of those that the link makes, the first one's sum is known here.
+            // The link makes the others; the sum of the first is known here.
             let first = packet.view(&cx.pool, 0, size).map_err(|_| Error::Exhausted)?;
             let header = UdpHeader::new(local.port(), remote.port(), size);
             let mut first = with_udp_header(&cx.pool, first, &header)?;

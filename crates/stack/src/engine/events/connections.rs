@@ -210,7 +210,7 @@ impl Watched {
             }
         }
         for (name, trigger, count) in COUNTERS {
-            // What is lost now may be less than before; what was lost meanwhile is more.
+            // The count of lost segments may be lower now; those lost meanwhile are told as more.
             let count = count(info).saturating_sub(count(&before));
             if count != 0 {
                 self.add(now, name, What::Counted { trigger, count });

@@ -50,12 +50,12 @@ impl IpLayer {
         let slot = &mut self.reach.links[link.index()];
         let has_changed = slot.link.refresh();
         let was_down = std::mem::replace(&mut slot.was_down, slot.link.is_down());
-        // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has
-        // heard.
+        // Hosts that had learnt where we are may have forgotten it, and nobody has heard what we
+        // said meanwhile.
         let (is_up_again, is_lost) = (was_down && !slot.was_down, !was_down && slot.was_down);
         let is_announced = is_up_again && slot.capabilities.multi_access;
         if is_lost {
-            // Who is there when it is up again may be another, or elsewhere.
+            // The host there may be another, or elsewhere, when the link is up again.
             let dropped = self.reach.neighbors.forget_link(link);
             cx.stats.drop_many(DropReason::NeighborUnreachable, dropped as u64);
         }

@@ -325,7 +325,7 @@ impl IpLayer {
         link: LinkId,
         medium: Medium,
     ) -> usize {
-        // What an engine has sent to itself is for nobody else.
+        // Packets that an engine sends to itself are for nobody else.
         if self.reach.addresses.is_loopback(link) {
             return 0;
         }

@@ -137,7 +137,7 @@ impl IpLayer {
 
     fn take_address(&mut self, link: LinkId, prefix: Prefix) {
         self.reach.addresses.add(link, prefix);
-        // What is known of flows goes by the addresses.
+        // The headers of known flows depend on the addresses.
         self.reach.changes.flows = true;
     }
 
@@ -296,7 +296,7 @@ impl IpLayer {
             return self.address_claimed(cx, link, claimed.into(), Some(sender_mac));
         }
         if self.reach.addresses.owns(sender) {
-            // Of another link, or of one that is over.
+            // It is of another link, or of one that is over.
             return cx.stats.drop(DropReason::NeighborIgnored);
         }
         // RFC 1122, 3.2.1.3: no station has these.

@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(engine.ip.reach.links.sole(), None);
         engine.turn(engine.now());
         assert!(engine.inspect().link_error(first).is_some());
-        // What was under way in the turn of the failure is looked for in the next.
+        // Packets that were under way in the turn of the failure are looked for in the next.
         engine.turn(engine.now());
         assert_eq!(engine.ip.reach.links.sole(), Some(second));
         let before = asked.load(Ordering::Relaxed);

@@ -42,7 +42,7 @@ impl ConnectionAnswer {
         {
             return Err("as many connections are watched as may be");
         }
-        // Of one that is gone its last events are told for a while.
+        // The last events of a connection that is gone are told for a while.
         let (events, end) = watch.of(*id, *next).ok_or("no such connection")?;
         let mut left = EVENTS;
         for event in events.take(EVENTS) {

@@ -86,7 +86,7 @@ impl Live {
 
     /// Publishes as `config` says from now on, or with `None` no more.
     pub fn set(&mut self, config: Option<&LiveConfig>, cx: &mut Context) {
-        // What was there is removed first.
+        // The old clients are removed first.
         let clients = std::mem::take(self).clients;
         if cx.sink.packets.until.is_some() {
             cx.sample_packets(0);

@@ -39,7 +39,7 @@ impl HeldSums {
         let ((send, mut receive), info) = (conn.queue_stats(), conn.info());
         // Charged as the connection is: views may share a frame that another queue has.
         receive.held_bytes = receive.held_bytes.max(receive.bytes);
-        // What came out of order waits beside the queue.
+        // Bytes that came out of order wait beside the queue.
         let early = info.recv_queue_held_bytes.saturating_sub(receive.held_bytes);
         self.out_of_order += waiting(info.out_of_order_bytes as usize, early);
         self.tcp_send += send;

@@ -186,16 +186,16 @@ impl Paces {
         }
         let takes = sends <= acked * self.demand && !is_blocked;
         let excess = match takes {
-            // What the application does not read is its own matter.
+            // Bytes that the application does not read are its own matter.
             true => 0,
-            // What it reads and then waits for the peer is none the less held.
+            // Bytes that it reads while it waits for the peer are none the less held.
             false => {
                 let (sent, taken) = (acked * self.demand, read * self.demand);
                 let beyond = sent.saturating_sub(sends).max(taken);
                 sends.saturating_sub(sent) + receives.saturating_sub(beyond)
             }
         };
-        // Who waits for memory and has none yet has shown nothing.
+        // A connection that waits for memory and has none yet has shown nothing.
         let has_shown = sends + receives != 0 || acked != 0 || read != 0 || was_unseen;
         if excess == 0 && has_shown {
             pace.settled_ms = at_ms;

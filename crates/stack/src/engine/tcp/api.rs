@@ -134,7 +134,7 @@ impl TcpLayer {
         let result = call(socket, &cx.pool);
         socket.settle_memory(&mut cx.account);
         socket.tell(&mut cx.sink, cx.now);
-        // What a call may arm a timer for has output too.
+        // A connection for which a call may arm a timer has output, too.
         if !socket.dirty && socket.conn.has_output() {
             socket.dirty = true;
             self.table.dirty.push_back(slot);
@@ -155,7 +155,7 @@ impl TcpLayer {
         let result = socket.conn.read(buffer);
         socket.settle_memory(&mut cx.account);
         socket.tell(&mut cx.sink, cx.now);
-        // What a call may arm a timer for has output too.
+        // A connection for which a call may arm a timer has output, too.
         if !socket.dirty && socket.conn.has_output_after_read() {
             socket.dirty = true;
             self.table.dirty.push_back(slot);
@@ -212,7 +212,7 @@ impl TcpLayer {
         if matches!(result, Err(ConnError::NoMemory)) {
             self.writes.wait_for_frames(socket, &mut cx.stats);
         }
-        // What was written is to be sent, and then it shows whether it can be.
+        // The written bytes are to be sent; then it shows whether they can be.
         let waits = if written == 0 { socket.conn.has_output() } else { !is_pushed };
         if waits && !socket.dirty {
             socket.dirty = true;
@@ -290,7 +290,7 @@ impl TcpTable {
         let socket = self.sockets.get_mut(slot).ok_or(Error::WouldBlock)?;
         let (id, conn) = (socket.id, &socket.conn);
         let remote = conn.ends().remote;
-        // What came before was nobody's to hear.
+        // Nobody was to hear of earlier events.
         let state = Readiness {
             readable: conn.is_readable(),
             writable: conn.is_writable(),

@@ -92,7 +92,7 @@ mod tests {
             slot == 5
         });
         assert_eq!((looked, busy.count()), (vec![3, 5], 1));
-        // Who moves again stands in the list again.
+        // A connection that moves again stands in the list again.
         busy.note(3, now);
         assert_eq!(busy.count(), 2);
         busy.sweep(now, |_| false);

@@ -38,7 +38,7 @@ impl TcpLayer {
         let connected = self.table.collect_events(slot, &mut cx.events);
         let Some(socket) = self.table.sockets.get(slot) else { return };
         if socket.conn.state() == State::Closed {
-            // What follows in the batch is for no connection any more (RFC 9293, 3.10.7.1).
+            // The rest of the batch is for no connection any more (RFC 9293, 3.10.7.1).
             return self.table.forget_flow(slot);
         }
         if connected && let Some(hop) = socket.route.next_hop(reach.generations()) {

@@ -78,7 +78,7 @@ impl TcpSocketOptions {
         if new.keepalive != old.keepalive {
             conn.set_keepalive(new.keepalive);
         }
-        // What changes is no longer shared with other connections
+        // Options that change are no longer shared with other connections
         if new.user_timeout != old.user_timeout {
             conn.set_user_timeout(new.user_timeout.map(|time| time.as_millis() as u32));
         }

@@ -100,8 +100,8 @@ impl Reclaim {
         let moving = account.pace(socket.id, passed, cx.now);
         let is_critical = account.level() == MemoryPressure::Critical;
         if socket.conn.early_held_bytes() != 0 {
-            // What is given back cx.now has been acknowledged selectively: a sender that relies on
-            // that may stand still.
+            // The bytes that are given back now have been acknowledged selectively: a sender that
+            // relies on that may stand still.
             let keeps_share = moving.is_so() || !is_critical && moving.may_be();
             let keep = match keeps_share {
                 true => account.share(socket.conn.receive_held_bytes(), usize::MAX),

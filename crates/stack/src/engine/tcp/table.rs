@@ -94,8 +94,8 @@ impl TcpSocket {
     fn limit_memory(&mut self, account: &mut Account, now: Instant) {
         let most = account.is_pressed().then(|| {
             let moving = account.pace(self.id, self.passed(), now);
-            // What it holds out of order would give way to what is next, and its peer would wait
-            // for a time-out.
+            // Bytes that it holds out of order would give way to the next ones, and its peer would
+            // wait for a time-out.
             let may_be = moving.may_be() && account.level() != MemoryPressure::Critical;
             let passed = if may_be && !moving.is_so() { usize::MAX } else { moving.read };
             account.share(self.conn.receive_held_bytes(), passed)

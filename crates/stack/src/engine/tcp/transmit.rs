@@ -219,7 +219,7 @@ impl TcpLayer {
             socket.transmit.deficit = turn.saturating_add(beyond);
         }
         if socket.transmit.deficit <= 0 {
-            // What it took beyond its turns is more than this one has.
+            // The bytes that it took beyond its turns are more than this one has.
             self.finish_service(cx, reach, slot, &Served::More, false);
             return (false, Served::More);
         }
@@ -233,7 +233,7 @@ impl TcpLayer {
         let cut_short = socket.transmit.deficit > 0;
         let is_next = match served {
             Served::More => cut_short,
-            // Who found no room at all is the first to have some.
+            // A connection that found no room at all is the first to have some.
             _ => !any,
         };
         self.finish_service(cx, reach, slot, &served, is_next);
@@ -397,7 +397,7 @@ fn serve(
     let mut sent = 0;
     let mut any = false;
     let served = loop {
-        // What is made then finds no frame for its header.
+        // A segment that is made then finds no frame for its header.
         if cx.pool.is_dry() {
             break Served::Blocked;
         }

@@ -283,8 +283,8 @@ impl WriteScheduler {
             socket.write.grant = grant_of(bytes);
             self.left = self.left.saturating_sub(bytes);
             cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
-            // What has waited to be whole goes in the next turn, whether more is written meanwhile
-            // or not.
+            // A segment that has waited to be whole goes in the next turn, whether more is written
+            // meanwhile or not.
             socket.conn.set_more_follows(false);
             table.touch(slot);
             granted += bytes;

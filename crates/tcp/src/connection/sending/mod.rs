@@ -435,7 +435,7 @@ impl Sending {
         if PLAIN {
             return self.keep_loss_timers::<PLAIN>(cx, same_burst);
         }
-        // What frames had cut shorter says nothing of the size.
+        // A segment that frames cut shorter says nothing of the size.
         if mss > self.snd.mss()
             && chosen.len == mss
             && self.path.on_probe_sent(chosen.start, chosen.start + chosen.len)

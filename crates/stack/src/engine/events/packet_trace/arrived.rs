@@ -38,7 +38,7 @@ impl Arrived {
             is_found: false,
             is_duplicate: false,
         };
-        // What cannot be read is followed no further.
+        // A packet that cannot be read is followed no further.
         let _ = arrived.read_headers(head.head(), len, medium);
         arrived
     }

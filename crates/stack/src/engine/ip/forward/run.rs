@@ -226,7 +226,7 @@ impl Runs {
         let Asked { v6: is_v6, at, from, packet_len } = asked[at];
         let (dst, route) = if is_v6 { v6.to(at) } else { v4.to(at) };
         let back = if is_v6 { v6.back(from) } else { v4.back(from) };
-        // Of several routes back one may do: the long way looks at all of them.
+        // One of several routes back may do: the long way looks at all of them.
         if !filter.lets(link, back) {
             return Err(packet);
         }
@@ -296,7 +296,7 @@ fn rewrite(packet: &mut Packet, link_len: usize, len: usize, v6: bool, hop: &Hop
         (Some(header), Some(place)) if link_len == hop_len => *place = header,
         _ => replace_header(packet, link_len, hop.header),
     }
-    // What the link said of the sum counts from its own header on.
+    // The offsets of the link's sum count from its own header on.
     if let Checksum::Partial { start, .. } = &mut packet.meta_mut().checksum {
         *start = (hop_len + if v6 { V6_HEADER_LEN } else { V4_HEADER_LEN }) as u16;
     }

@@ -40,7 +40,7 @@ pub(in crate::engine) fn of(version: Version, error: &Icmp) -> Option<Meaning> {
             // RFC 6554, 3.1 and RFC 8883, 3: the headers are to blame.
             (Version::V6, Unreachable::SourceRoute | Unreachable::Other(_)) => soft(BadHeader),
         },
-        // What was lost of a packet that was cut says nothing of its destination.
+        // A lost fragment says nothing of the destination.
         (Version::V4, Icmp::TimeExceeded { reassembly: true }) => None,
         (_, Icmp::TimeExceeded { .. }) => soft(HostUnreachable),
         // RFC 4443, 3.4: what protocol unreachable is in IPv4.

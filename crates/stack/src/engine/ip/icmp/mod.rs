@@ -42,11 +42,11 @@ impl IcmpErrors {
                 | Malformed::IpFragment
                 | Malformed::Ipv4Option
         );
-        // What follows the header that it is dropped for says whether it is an error itself.
+        // The bytes behind the header that it is dropped for say whether it is an error itself.
         if !is_told || !gather(&mut packet, PULL_UP_BYTES) {
             return;
         }
-        // What is quoted may have such headers.
+        // A quoted packet may have such headers.
         let Ok(ip) = ip::parse_quoted(packet.head()) else { return };
         let destination = reach.addresses.classify(link, ip.dst);
         if reach.addresses.is_martian(link, ip.src, destination) {
@@ -82,7 +82,7 @@ impl IcmpErrors {
     pub fn send(&mut self, cx: &mut Context, reach: &mut IpReach, arrival: &Arrival, error: Icmp) {
         let Arrival { packet, ip, link, destination, to_all } = arrival;
         let version = ip.version();
-        // What stands behind a header that is not taken.
+        // The protocol stands behind a header that is not taken.
         let seen = match ip.protocol {
             Protocol::AUTHENTICATION => ip::parse_quoted(packet.head()).unwrap_or(*ip),
             _ => *ip,
@@ -92,7 +92,7 @@ impl IcmpErrors {
         if is_later && version == Version::V4 {
             return;
         }
-        // What is in a later fragment is no header, whatever it looks like.
+        // A later fragment has no transport header, whatever its bytes look like.
         let about_error = seen.protocol == icmp::protocol(version)
             && !is_later
             && packet

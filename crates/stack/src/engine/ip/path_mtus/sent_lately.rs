@@ -86,7 +86,7 @@ impl SentLately {
             }),
         }
         hasher.write_u8(ip.protocol.0);
-        // Of UDP its ports.
+        // The first bytes of UDP are its ports.
         hasher.write(&first[..4]);
         let flow = hasher.finish();
         hasher.write(&first[4..]);

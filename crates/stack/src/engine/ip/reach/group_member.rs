@@ -222,7 +222,7 @@ impl Member {
                 let end = 2 - usize::from(out.is_empty());
                 say(link, Say::Records(&both[first..end]));
             }
-            // That a group was left is not said to a router of the first version.
+            // A router of the first version is not told that a group was left.
             Generation::First if left => {}
             generation => say(link, Say::Old { generation, group, left }),
         }

@@ -317,7 +317,7 @@ impl Membership {
         let way = self.way(link, is_v4);
         let general_due = way.general_due;
         match query.group {
-            // What is to be said of all says it sooner.
+            // The report of all groups says it sooner.
             Some(_) if general_due.is_some_and(|due| due <= drawn) => return,
             Some(group) => match self.find(link, group) {
                 Ok(at) => self.list[at].is_asked(drawn, query),

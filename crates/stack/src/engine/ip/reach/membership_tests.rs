@@ -98,7 +98,7 @@ fn what_changes_is_said_twice_within_a_second() {
         assert_eq!(texts(&list), ["ToInclude7", "ToInclude7"]);
         assert!(list[0].0 == 70_000 && list[1].0 <= 71_000, "{list:?}");
         assert!(groups.list.is_empty() && groups.joined == 0);
-        // What was to be said before is over when it changes.
+        // A report that was due before is void when the state changes.
         assert!(groups.join(at(100_000), LINK, ip, id(1)));
         assert!(groups.leave(at(100_000), LINK, ip, id(1)));
         assert_eq!(texts(&said(&mut groups, at(200_000))), ["ToInclude7", "ToInclude7"]);
@@ -123,7 +123,7 @@ fn questions_are_answered_within_their_time_and_no_more_often_than_asked() {
         for number in 0..100 {
             assert!(groups.join(at(0), LINK, group(is_v4, number), id(1)));
         }
-        // Of these no router is told.
+        // No router is told of these groups.
         let silent = if is_v4 { Ipv4Addr::new(224, 0, 0, 1).into() } else { ALL_NODES.into() };
         assert!(groups.join(at(0), LINK, silent, id(1)));
         assert!(!groups.is_for_members(LINK, silent));
@@ -141,7 +141,7 @@ fn questions_are_answered_within_their_time_and_no_more_often_than_asked() {
         let records = list.iter().map(|(_, text)| text.split(' ').count()).sum::<usize>();
         assert_eq!(records, 100);
         assert!(list.iter().all(|(ms, text)| *ms <= 13_000 && text.starts_with("IsExclude")));
-        // Of one group.
+        // These queries are for one group.
         for _ in 0..3 {
             let one = query(Some(group(is_v4, 7)), Generation::Third, 1000);
             groups.asked(at(60_000), LINK, is_v4, &one);
@@ -151,7 +151,7 @@ fn questions_are_answered_within_their_time_and_no_more_often_than_asked() {
         let list = said(&mut groups, at(90_000));
         assert_eq!(texts(&list), ["IsExclude7"]);
         assert!(list[0].0 <= 61_000);
-        // Who asks every millisecond for answers at once has some ten a second.
+        // A router that asks every millisecond for answers at once gets some ten a second.
         let mut answers = 0;
         for ms in 0..1000 {
             groups.asked(at(100_000 + ms), LINK, is_v4, &query(None, Generation::Third, 0));
@@ -179,7 +179,7 @@ fn routers_of_older_versions_are_spoken_to_in_theirs() {
         let (one, two) = (group(is_v4, 1), group(is_v4, 2));
         let name = format!("{old:?}");
         assert!(groups.join(at(0), LINK, one, id(1)) && groups.join(at(0), LINK, two, id(1)));
-        // What was to be said in the newest is over.
+        // The report that was due in the newest version is void.
         said(&mut groups, at(0));
         groups.asked(at(0), LINK, is_v4, &query(None, old, 10_000));
         // Somebody else says it.
@@ -321,7 +321,7 @@ fn questions_about_sources_are_answered_by_what_is_wanted_of_them() {
             assert_eq!(texts(&list), if answer.is_empty() { vec![] } else { vec![answer] });
             now += 10_000;
         }
-        // Of more sources than are remembered the whole group is told.
+        // Asked for more sources than are remembered, it reports the whole group.
         let many: Vec<u8> = (0..=SOURCES as u8).collect();
         query_of_sources(is_v4, &many, |query| groups.asked(at(now), LINK, is_v4, query));
         assert_eq!(texts(&said(&mut groups, at(now + 1000))), ["IsExclude7"]);

@@ -119,7 +119,7 @@ impl IpReach {
         let waited = self.links.fail(link, error, cx.stats.turns);
         cx.stats.drop_many(DropReason::LinkFailed, waited as u64);
         self.end_link(cx, link, DropReason::LinkFailed);
-        // What is put into its queue yet is looked for.
+        // The next flush looks for packets that are put into its queue yet.
         self.waiting = true;
     }
 

@@ -29,7 +29,7 @@ impl IpReach {
         let can = self.links[link.index()].capabilities.tx_checksum;
         let offload = if header.src.is_ipv4() { can.v4 } else { can.v6 }
             && header.dont_fragment
-            // Of what a router may tell us of, the sum is to be known.
+            // The sum of a packet of which a router may tell us is to be known.
             && (header.packet_len() <= least_path_mtu(header.dst)
                 || packet.meta().segmentation.is_some())
             && matches!(header.protocol, Protocol::TCP | Protocol::UDP);

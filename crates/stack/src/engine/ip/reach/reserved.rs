@@ -33,13 +33,13 @@ pub(in crate::engine) fn is_no_host(ip: IpAddr) -> bool {
 #[inline(always)]
 pub(in crate::engine) fn is_plain_host(ip: IpAddr) -> bool {
     match ip {
-        // Those of one link: RFC 3927, 2.1.
+        // Addresses of one link: RFC 3927, 2.1.
         IpAddr::V4(ip) => match ip.to_bits() >> 16 {
             0xa9fe => false,
             high => matches!(high >> 8, 1..=126 | 128..=223),
         },
-        // Of one link: RFC 4291, 2.5.6. Those that begin with 80 zeros are unspecified, loopback,
-        // or IPv4's (2.5.5).
+        // Addresses of one link: RFC 4291, 2.5.6. Those that begin with 80 zeros are unspecified,
+        // loopback, or IPv4's (2.5.5).
         IpAddr::V6(ip) => {
             let bits = ip.to_bits();
             let high = (bits >> 112) as u16;
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn tells_which_addresses_never_stand_on_a_wire() {
         let ip = |text: &str| -> IpAddr { text.parse().expect("an address") };
-        // Whether they are no destination, no source, no host.
+        // Expected: no destination, no source, no host.
         for (text, expected) in [
             ("0.0.0.0", [true, false, true]),
             ("0.1.2.3", [true, true, true]),

@@ -611,7 +611,7 @@ impl Reassembly {
             }
         }
         let Entry { link, to_all, fragments, total, bytes, .. } = entry;
-        // What is whole is not told of.
+        // Nobody is told of a datagram that is whole.
         let (whole, first) = match total == Some(bytes) && entry.header_len != 0 {
             true => (first, None),
             false => (None, first),

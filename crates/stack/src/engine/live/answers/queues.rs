@@ -153,7 +153,7 @@ impl Pages for Census {
 fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut Page) -> Option<()> {
     if id.kind() != SocketKind::Tcp {
         let queue = datagrams(engine, id)?;
-        // What else is said of queues of bytes is not counted here.
+        // The other fields of queues of bytes are not counted here.
         let mut line = page.line("queue");
         line.put("side", "receive").put("datagrams", queue.len);
         line.put("held_bytes", queue.held_bytes).put("limit_bytes", queue.limit_bytes);

@@ -34,7 +34,7 @@ impl FlowStages {
     /// Has the flow counted, and tells how much there is to tell.
     fn begin(&self, engine: &mut Engine, page: &mut Page) -> Result<(), &'static str> {
         let (id, now) = (self.id, engine.cx.now);
-        // Of one that is gone it is told for a while what was counted.
+        // The counts of a socket that is gone are told for a while.
         if !is_open(engine, id) && engine.cx.sink.packets.flow(id).is_none() {
             return Err(NO_SUCH_SOCKET);
         }

@@ -50,7 +50,7 @@ fn the_packets_of_one_flow_alone_are_counted_since_somebody_asks() {
     assert_eq!(ask(&mut talking, other, "1").expect("told").counted("receive_queue"), 0);
     talking.talk(1, 5);
     assert_eq!(ask(&mut talking, other, "1").expect("told").counted("receive_queue"), 5);
-    // That of all has both.
+    // The times of all flows have both.
     let all = talking.engine.cx.sink.packets.tracer().expect("on").residence.stages();
     let most = all.map(|(_, times)| times.total()).max();
     assert_eq!(most, Some(55));

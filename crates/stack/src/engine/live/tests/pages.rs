@@ -272,7 +272,7 @@ fn a_listener_tells_who_waits_and_whose_handshake_is_not_finished() {
 #[test]
 fn what_has_no_socket_is_told_where_all_are_asked_for() {
     let (mut near, mut far, listener) = crowded(6);
-    // Of the connections that are open one is closed by both ends, first by this one.
+    // Both ends close one of the open connections, this one first.
     let accepted = far.listener(listener).accept().expect("a connection").0;
     far.tcp(accepted).close();
     settle(&mut near, &mut far);

@@ -55,7 +55,7 @@ impl Layout {
     const fn new(l3: usize, is_v6: bool, has_timestamps: bool) -> Self {
         let l4 = l3 + if is_v6 { IPV6_BYTES } else { IPV4_BYTES };
         let len = l4 + TCP_BYTES + if has_timestamps { TIMESTAMPS_BYTES } else { 0 };
-        // Of the timestamps what says that they are some is the same.
+        // The kind and length of the timestamps option are the same.
         let values_at = if has_timestamps { l4 + TIMESTAMPS_AT } else { len };
         // RFC 791 and RFC 8200: the length, and of IPv4 identification and checksum.
         let ip = match is_v6 {
