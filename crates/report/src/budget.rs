@@ -52,7 +52,7 @@ pub fn parts(budget: &Budget, roots: &[u32]) -> [String; 2] {
         }
     }
     if budget.left_out > 0 {
-        let _ = writeln!(text, "\n{} threads of the machine found no room.", budget.left_out);
+        let _ = writeln!(text, "\n{} threads of the machine are left out.", budget.left_out);
     }
     [headline, text]
 }

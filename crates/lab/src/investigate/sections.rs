@@ -47,7 +47,12 @@ impl Investigation {
         ];
         sections.extend(self.budget.iter().map(|spent| {
             let [headline, tables] = budget::parts(&spent.budget, &spent.clients);
-            section("Where the time goes", vec![Part::line(headline), Part::InText(tables)])
+            let on_page = vec![Part::Code(tables.trim().to_owned())];
+            let on_page = Part::Folded("The time of each thread".to_owned(), false, on_page);
+            section(
+                "Where the time goes",
+                vec![Part::line(headline), Part::InText(tables), on_page],
+            )
         }));
         sections.push(section("The runs", self.runs(&scale)));
         sections.extend(self.suspects.iter().map(|one| self.suspect(one, &scale)));

@@ -73,6 +73,8 @@ pub enum Part<'a> {
     Boxes(&'static str, String, Vec<String>),
     /// Parts that the reader of a page opens, or that are open already.
     Folded(String, bool, Vec<Part<'a>>),
+    /// Lines that stay as they are, on a page alone.
+    Code(String),
     /// Drawings, on a page alone.
     Markup(String),
     /// Parts of a page alone, made only when one is drawn.
@@ -138,7 +140,7 @@ impl<'a> Part<'a> {
             Self::Heading(_, text) => out.push(format!("{text}:")),
             Self::InText(text) => out.extend(text.lines().map(str::to_owned)),
             Self::Styled(..) | Self::Boxes(..) | Self::Folded(..) => {}
-            Self::Markup(_) | Self::OnPage(_) => {}
+            Self::Code(_) | Self::Markup(_) | Self::OnPage(_) => {}
         }
     }
 }

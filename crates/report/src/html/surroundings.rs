@@ -134,14 +134,13 @@ pub(in super::super) fn environment<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
 /// Returns the command, the definition, and how the runs came about.
 pub(in super::super) fn repeat<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
     let experiment = scope.model.experiment;
-    let code = |text: &str| Part::Markup(format!("<pre><code>{}</code></pre>\n", escape(text)));
     let command = shell_words(&experiment.command_line);
     let mut parts = Vec::new();
     if !command.is_empty() {
-        parts.push(code(&command));
+        parts.push(Part::Code(command));
     }
     if !experiment.definition.is_empty() {
-        let definition = vec![code(&experiment.definition)];
+        let definition = vec![Part::Code(experiment.definition.clone())];
         parts.push(Part::Folded("The definition as it was run".to_owned(), false, definition));
     }
     parts.push(Part::Styled(
