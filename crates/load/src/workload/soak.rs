@@ -323,16 +323,18 @@ impl Disk {
         vec![scope.spawn(write), scope.spawn(read), scope.spawn(seek)]
     }
 
-    /// Calls `one` for each piece of the file, round and round, with a rest so that a file in
-    /// memory is no load of CPUs.
+    /// Calls `one` for each piece of the file, round and round, for the first one in any case, with
+    /// a rest so that a file in memory is no load of CPUs.
     fn in_order(&self, mut one: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
         let mut at = 0;
-        while !self.over.load(Ordering::Relaxed) {
+        loop {
             one(at)?;
             at = (at + RUN_BYTES as u64) % self.bytes;
+            if self.over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Ok(())
     }
 
     fn tell(&self, counters: &mut BTreeMap<String, f64>) {
