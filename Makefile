@@ -19,7 +19,7 @@ MATRIX_FLAGS ?=
 CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
   --features millstream-packet/clogs,millstream-route/clogs,millstream-lab/clogs
 # All but those that move gigabytes against the kernel: `make judge` has them.
-STACK_TESTS := $(sort $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*)))))
+STACK_TESTS := $(filter-out kernel_judge,$(patsubst crates/stack/tests/%/main.rs,%,$(sort $(wildcard crates/stack/tests/*/main.rs))))
 
 .PHONY: bpf clogs package demo compare soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
