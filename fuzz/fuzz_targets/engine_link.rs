@@ -166,7 +166,7 @@ struct Lab {
     segment: Option<(IpHeader, TcpHeader, usize)>,
     /// Sequence numbers used in its flow since.
     ahead: usize,
-    /// What was read last of each stream. A byte is the end of its sequence number, unless
+    /// The byte of each stream that was read last. A byte is the end of its sequence number, unless
     /// something was forged.
     read: HashMap<SocketId, u8>,
     is_forged: bool,

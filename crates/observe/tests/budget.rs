@@ -42,7 +42,7 @@ fn compute() {
     }
 }
 
-/// What the worker says of itself.
+/// The worker's own account of its times.
 #[derive(Default)]
 struct Said {
     thread: u32,
@@ -174,7 +174,7 @@ fn known_times_are_in_their_rows_and_rows_sum_to_the_time() {
         assert!(found <= wall, "{what} {on}: {found:?} of {wall:?}");
         assert!(found + slack >= least, "{what} {on}: {found:?}, {least:?} at least");
     }
-    // Who ended the sleeps.
+    // The thread that ended each sleep.
     let helper = Some(helper);
     for (what, who) in
         [("read", helper), ("futex", helper), ("recvfrom", helper), ("clock_nanosleep", None)]

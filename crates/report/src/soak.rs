@@ -130,7 +130,7 @@ fn add_queues(add: &mut impl FnMut(&str, &str, &Series), of: &str, queues: &Queu
     add("memory of both queues", of, held_bytes);
 }
 
-/// Medians of the first and of the last quarter, and the most, of what is known.
+/// Returns the medians of the first and of the last quarter, and the most, of the known values.
 fn summary(series: &Series) -> [f64; 3] {
     let known: Vec<f64> = series.iter().flatten().map(|&bytes| bytes as f64).collect();
     let quarter = (known.len() / 4).max(1);

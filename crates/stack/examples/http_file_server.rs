@@ -368,8 +368,7 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
             if event.id == listener.id() {
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true)?;
-                    // The end of a response is not to wait for the ACK of what is before it
-                    // (Nagle).
+                    // The end of a response shall not wait for the ACK of its beginning (Nagle).
                     stream.set_nodelay(true)?;
                     let mut client = Client::new(stream);
                     if clients.len() < CLIENTS && client.serve(root) {

@@ -1,6 +1,6 @@
 //! Answers every UDP datagram with its own contents, in the sender's port and address; the engine
-//! has a thread of its own, or each of several (`--engines`). What comes from the port of a service
-//! is not answered: it may answer, too.
+//! has a thread of its own, or each of several (`--engines`). A datagram from the port of a
+//! service gets no answer: the service might answer, too.
 //!
 //! ```text
 //! cargo run --release --example udp_responder -- --tap ms0 --address 10.70.0.2/24 \
@@ -93,8 +93,8 @@ fn respond(stack: &Stack, socket: &UdpSocket, interrupted: &Interrupted) -> io::
             Err(_) if interrupted.is_set() => return Ok(()),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(error),
             Err(error) if link_error(stack).is_some() => return Err(error),
-            // Of an answer that could not be sent, this one or one before, as what it is for came
-            // from port 0 or from where there is no way: no other's matter.
+            // This answer or one before could not be sent: its request came from port 0, or from
+            // where no route leads. The next requests have nothing to do with it.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What the machine costs by itself: one connection sends to another, nothing between them. Prints
+//! The cost of the machine by itself: one connection sends to another, nothing between them. Prints
 //! the time per segment on the wire (both ends, data and ACKs together) and the rate that would be.
 
 use core::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What the contenders in Rust share: the command line of a near end, the clocks, and one line of
+//! Shared by the contenders in Rust: the command line of a near end, the clocks, and one line of
 //! JSON.
 //!
 //! A near end is a program that connects to the far end (always the kernel's sockets, `peer-kernel

@@ -128,7 +128,7 @@ fn sockets() -> Result<Vec<InetSocket>, Absent> {
             }
         }
     }
-    // What has been closed has no process any more.
+    // A socket that has been closed has no process any more.
     all.retain(|one| one.inode != 0 || one.state == State::LISTEN);
     Ok(all)
 }

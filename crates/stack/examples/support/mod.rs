@@ -252,8 +252,8 @@ impl Options {
             name: self.tap.clone(),
             vnet_hdr: !self.no_offload,
             offload: !self.no_offload,
-            // Who captures at the kernel's side is to see what was sent, not what the kernel made
-            // of it.
+            // A capture at the kernel's side shows the packets that were sent, not what the kernel
+            // made of them.
             napi: NapiMode::Off,
             netns: self.netns.clone(),
             mtu: self.mtu.unwrap_or(1500),

@@ -1,6 +1,6 @@
 //! Under attack: what strangers and ill-meaning peers do to a host, beside transfers of good will.
-//! Those go on at no less than 0.9 of their rate, new ones are accepted, and what the attack costs
-//! is bounded. docs/attacks.md tells what each attack is and what was measured.
+//! The transfers go on at no less than 0.9 of their rate, new ones are accepted, and the cost of
+//! the attack is bounded. docs/attacks.md tells what each attack is and what was measured.
 
 mod blind;
 #[path = "../common/mod.rs"]

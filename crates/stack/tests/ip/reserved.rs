@@ -72,8 +72,8 @@ fn nothing_is_sent_to_them_though_there_is_a_default_route() {
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     assert_eq!(sent(&mut engine, &mut wire), Vec::<Vec<u8>>::new());
-    // Of others the router's address is asked for; those of IPv4 in the form of IPv6 are those of
-    // IPv4.
+    // For other destinations the engine asks for the router's address; it takes IPv4 addresses in
+    // the form of IPv6 for IPv4's.
     engine
         .echo(echo)
         .send("::ffff:192.0.2.1".parse().expect("an address"), 1, b"ping")

@@ -118,8 +118,7 @@ impl Capture {
     pub fn judge(&self, whose: Whose) -> Result<(), Stop> {
         let (packets, bytes) = self.packets()?;
         assert!(packets > 0, "an empty capture: {}", self.path.display());
-        // Of packets beyond 64 KiB tshark loses a carry now and then, and calls a sum bad that is
-        // right.
+        // In packets beyond 64 KiB tshark loses a carry now and then, and calls a right sum bad.
         let wrong = "_ws.malformed || ip.checksum.status == 0 \
                      || (tcp.checksum.status == 0 && frame.len <= 65549) \
                      || udp.checksum.status == 0 || icmp.checksum.status == 0 \

@@ -194,8 +194,8 @@ fn whole<L: Link + 'static>(queues: Vec<Shared<L>>, pool: &Pool, far: &Namespace
     assert!(served.iter().all(|&count| count > 0), "{served:?}");
     let _streams = they_go(&stacks, far);
     none_was_anothers(&stacks);
-    // Of all before the first one ends: its socket leaves the group then, and the others get what
-    // was its own.
+    // All are counted before the first one ends: its socket leaves the group then, and the others
+    // get its packets.
     let handed_over: u64 = stacks.iter().map(handed_over).sum();
     for stack in &stacks {
         stack.shutdown();

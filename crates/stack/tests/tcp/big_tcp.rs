@@ -410,7 +410,7 @@ fn long_ones_leave_by_a_macvtap_device() {
 }
 
 /// Behind the kernel that has the device is another, by an interface that sends ordinary ones.
-/// Whether long ones were sent, if the device takes them: what is lost on a busy machine can keep
+/// Returns whether long ones were sent, if the device takes them: losses on a busy machine can keep
 /// the congestion window below their size.
 fn written_through_a_router(is_v6: bool) -> Option<bool> {
     let (router, far) = (permitted(Namespace::create())?, permitted(Namespace::create())?);

@@ -1,5 +1,5 @@
-//! How many nanoseconds a cache line takes from one CPU to another and back: once, or ten times a
-//! second between CPUs at work, each with its time on the monotonic clock.
+//! Prints the nanoseconds that a cache line takes from one CPU to another and back: once, or ten
+//! times a second between CPUs at work, each with its time on the monotonic clock.
 //!
 //! ```text
 //! cpu-distance 0 1

@@ -348,8 +348,8 @@ impl Bench {
         count
     }
 
-    /// Datagrams a second that `take` takes of a flood. What has waited before the clock starts
-    /// does not count: the queue of a link can hold a tenth of what comes in a turn.
+    /// Returns the datagrams a second that `take` takes of a flood. Those that have waited before
+    /// the clock starts do not count: the queue of a link can hold a tenth of a turn's.
     fn flood(&mut self, turn: Duration, take: fn(&mut Self) -> usize) -> f64 {
         let until = Instant::now() + turn;
         while take(self) > 0 && Instant::now() < until {}
