@@ -5,11 +5,11 @@
 //! yet every link takes every packet: what it cannot offload it completes or cuts in software
 //! ([`offload`]) at the edge.
 //!
-//! Links: [`pair()`] (in memory, two ends), [`Loopback`] (one end), [`Tap`] (TAP and TUN devices),
-//! [`RawLink`] (a packet socket), [`Xdp`] (AF_XDP, its memory the packet pool). Wrappers, links
-//! themselves: [`Fault`] (seeded damage) and [`Shared`] (a queue of a device that several engines
-//! share). Captures as links are in the crate `millstream-capture`. [`netdev`] sets up interfaces
-//! without other programs.
+//! Links: [`pair()`] (in memory, two ends), [`channel()`] (the program is the other side),
+//! [`Loopback`] (one end), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet socket), [`Xdp`]
+//! (AF_XDP, its memory the packet pool). Wrappers, links themselves: [`Fault`] (seeded damage) and
+//! [`Shared`] (a queue of a device that several engines share). Captures as links are in the crate
+//! `millstream-capture`. [`netdev`] sets up interfaces without other programs.
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
 
@@ -48,6 +48,7 @@ pub use medium::Medium;
 #[doc(hidden)]
 pub use millstream_packet as packet;
 pub use stats::{DropCause, LinkStats};
+pub use virt::channel::{ChannelConfig, ChannelLink, ChannelReceiver, ChannelSender, channel};
 pub use virt::fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
 pub use virt::loopback::Loopback;
 pub use virt::pair::{self, PairConfig, PairEnd, pair};

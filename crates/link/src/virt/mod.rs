@@ -1,6 +1,7 @@
 //! Links that are no device's: in memory, shared, or with faults.
 
 mod barrier;
+pub(crate) mod channel;
 mod doorbell;
 pub(crate) mod fault;
 pub(crate) mod loopback;

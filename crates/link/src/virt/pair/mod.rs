@@ -279,7 +279,7 @@ impl Iterator for Ready<'_> {
 /// Forgets what the sender knew about a packet, but for how it is to be cut and summed. Returns
 /// whether it is a super-segment.
 #[inline(always)]
-fn arrive(packet: &mut Packet, now: Instant) -> bool {
+pub(super) fn arrive(packet: &mut Packet, now: Instant) -> bool {
     let Meta { arrival, flow_hash, l3_offset, l4_offset, checksum: _, segmentation, payload_sum } =
         packet.meta_mut();
     *arrival = now;
