@@ -399,12 +399,17 @@ impl Taker<'_> {
             Some(RouteNetlinkMessage::DelNeighbour(neighbor)) => {
                 self.take_neighbor(&neighbor, false, message.is_answer);
             }
-            Some(RouteNetlinkMessage::NewLink(link)) => {
-                if is_up_or_down(&link) {
-                    self.reading.want_settled(self.now);
-                }
+            // A bridge tells of its ports besides.
+            Some(RouteNetlinkMessage::NewLink(LinkMessage { header, .. }))
+                if header.interface_family != AddressFamily::Bridge =>
+            {
+                let flags = LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp;
+                let ready = Some(header.flags & flags);
+                self.reading.note_interface(header.index, ready, self.now);
             }
-            Some(RouteNetlinkMessage::DelLink(_)) => self.reading.want_settled(self.now),
+            Some(RouteNetlinkMessage::DelLink(link)) => {
+                self.reading.note_interface(link.header.index, None, self.now);
+            }
             Some(_) => {}
             None => {
                 self.stats.messages_unread += 1;
@@ -547,11 +552,4 @@ impl Taker<'_> {
             None => self.neighbors.remove(key),
         }
     }
-}
-
-/// Returns true if an interface has come up or gone down: the kernel then removes routes without
-/// telling anyone.
-fn is_up_or_down(link: &LinkMessage) -> bool {
-    link.header.interface_family != AddressFamily::Bridge
-        && link.header.change_mask.contains(LinkFlags::Up)
 }

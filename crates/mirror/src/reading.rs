@@ -1,11 +1,12 @@
 //! Progress of reading the kernel's tables as a whole, dump by dump, and the time to read them
 //! again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use millstream::packet::Instant;
 use millstream::route::Prefix;
+use millstream_netlink::packet::link::LinkFlags;
 
 use crate::dump::Dump;
 use crate::limits::{DOUBT_PAUSE_READS, GONE_LIMIT, PRODS, SETTLE_TIME, STALL_TIME};
@@ -40,6 +41,8 @@ pub(crate) struct Reading {
     is_losing: bool,
     /// And again then.
     settles_at: Option<Instant>,
+    /// By interface, how ready it was when the kernel told of it last, as far as that is known.
+    interfaces: HashMap<u32, LinkFlags>,
     /// Prefixes that changed while they were read: where the dump differs, the kernel may have
     /// written it before.
     moved: HashSet<Prefix>,
@@ -63,6 +66,7 @@ impl Reading {
             is_behind: false,
             is_losing: false,
             settles_at: None,
+            interfaces: HashMap::new(),
             moved: HashSet::new(),
         }
     }
@@ -93,6 +97,18 @@ impl Reading {
         self.settles_at = Some(now + SETTLE_TIME);
     }
 
+    /// Notes how ready an interface is, or that it is gone (`None`), and asks for a round where
+    /// that is new, as [`want_settled`](Self::want_settled) does: routes go, hops die and come
+    /// alive, and nobody is told. IPv6's hops come alive when the link is ready, which may be long
+    /// after the interface is up.
+    pub fn note_interface(&mut self, index: u32, ready: Option<LinkFlags>, now: Instant) {
+        let before = self.interfaces.remove(&index);
+        self.interfaces.extend(ready.map(|ready| (index, ready)));
+        if ready.is_none() || ready != before {
+            self.want_settled(now);
+        }
+    }
+
     /// Asks for a round after [`SETTLE_TIME`]: something was missed that cannot be read now.
     pub fn want_later(&mut self, now: Instant) {
         self.is_behind = true;
@@ -110,6 +126,7 @@ impl Reading {
     /// empty: only then is all read anew.
     pub fn lose(&mut self) {
         self.is_losing = true;
+        self.interfaces.clear();
     }
 
     /// Notes that the socket is empty.
@@ -251,6 +268,25 @@ mod tests {
             (Some(Dump::RoutesV4), Some(Dump::RoutesV6))
         );
         assert_eq!(reading.begin(NOW), Some(Dump::RoutesV4));
+    }
+
+    #[test]
+    fn an_interface_that_is_not_known_to_be_as_it_was_has_all_read() {
+        let mut reading = whole();
+        let (up, ready) = (Some(LinkFlags::Up), Some(LinkFlags::Up | LinkFlags::Running));
+        let mut is_read = |index, flags, is_lost| {
+            if is_lost {
+                reading.lose();
+                (reading.is_losing, reading.is_wanted) = (false, false);
+            }
+            reading.note_interface(index, flags, NOW);
+            reading.settles_at = None;
+            std::mem::take(&mut reading.is_wanted)
+        };
+        let told = [(3, up), (3, up), (4, up), (3, ready), (3, ready), (3, None), (3, None)];
+        let is_new = [true, false, true, true, false, true, true];
+        assert_eq!(told.map(|(index, flags)| is_read(index, flags, false)), is_new);
+        assert!(!is_read(4, up, false) && is_read(4, up, true));
     }
 
     #[test]

@@ -31,6 +31,17 @@ fn ip(command: &str) {
     assert!(done.status.success(), "ip {command}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// Waits until so many interfaces are in this state.
+fn await_links(state: &str, number: usize) {
+    loop {
+        let shown = Command::new("ip").args(["-o", "link"]).output().expect("ip runs");
+        let shown = String::from_utf8(shown.stdout).expect("text");
+        if shown.lines().filter(|line| line.contains(state)).count() == number {
+            return;
+        }
+    }
+}
+
 /// Many commands of `ip`, by one process.
 fn ip_batch(commands: impl Iterator<Item = String>) {
     assert!(start_batch(commands).wait().expect("ip ends").success());
@@ -64,6 +75,8 @@ impl Host {
                 ip(&format!("link set {end} up"));
             }
         }
+        // The kernel tells later that they are ready.
+        await_links("state UP", 6);
         let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
         let (engine, _ends) = engine(EngineConfig::new(pool));
         Some(Self { engine, _ends })
@@ -273,6 +286,39 @@ fn what_the_kernel_takes_silently_is_found_out() {
         ip(command);
         host.follow(&mut mirror);
         assert_eq!(host.routes(), kernel_routes(), "{command}");
+    }
+}
+
+#[test]
+fn hops_come_alive_when_the_link_is_ready_which_is_after_it_is_up() {
+    let Some(mut host) = Host::new() else { return };
+    ip("link set lo up");
+    for n in 0..2 {
+        ip(&format!("addr add fd0{n}::1/64 dev d{n} nodad"));
+    }
+    ip("-6 route add 2001:db8::/48 nexthop via fe80::2 dev d0 nexthop via fe80::2 dev d1");
+    // The carrier is there, and the link waits for another protocol.
+    for command in ["link set d1 mode dormant", "link set d1 down", "link set d1 up"] {
+        ip(command);
+    }
+    await_links("state DORMANT", 1);
+    let config = host.config();
+    let mut mirror = host.mirror(&config);
+    let gateway = "fe80::2".parse().ok();
+    let (one, both) =
+        (BTreeSet::from([(0, gateway)]), BTreeSet::from([(0, gateway), (1, gateway)]));
+    assert_eq!(ways(&mut host, "2001:db8::7"), one);
+    let ready = "link set d1 mode default state up";
+    ip(ready);
+    host.follow(&mut mirror);
+    assert_eq!(ways(&mut host, "2001:db8::7"), both);
+    // Where the host is told to, it goes by a link's readiness at any time.
+    let setting = "/proc/sys/net/ipv6/conf/d1/ignore_routes_with_linkdown";
+    std::fs::write(setting, "1").expect("set");
+    for (command, ways_then) in [("link set d1 mode dormant state dormant", one), (ready, both)] {
+        ip(command);
+        host.follow(&mut mirror);
+        assert_eq!(ways(&mut host, "2001:db8::7"), ways_then, "{command}");
     }
 }
 

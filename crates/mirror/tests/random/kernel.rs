@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::process::Command;
+use std::time::Duration;
 
 use millstream::route::Prefix;
 use millstream::wire::ethernet::MacAddr;
 use millstream_netlink::Netlink;
 use millstream_netlink::core::NLM_F_DUMP;
 use millstream_netlink::packet::address::{AddressAttribute, AddressFlags, AddressMessage};
+use millstream_netlink::packet::link::{LinkFlags, LinkMessage};
 use millstream_netlink::packet::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -147,6 +149,20 @@ impl Kernel {
 
     fn list(&mut self, request: RouteNetlinkMessage) -> Vec<RouteNetlinkMessage> {
         self.netlink.request(request, NLM_F_DUMP).expect("a list")
+    }
+
+    /// Waits until each link is as ready as its carrier lets it be: a work queue of the kernel sees
+    /// to that, later on a busy machine, and hops die and come alive with it.
+    pub fn await_links(&mut self) {
+        let is_late = |answer: &RouteNetlinkMessage| {
+            let RouteNetlinkMessage::NewLink(link) = answer else { return false };
+            let has = |flag| link.header.flags.contains(flag);
+            has(LinkFlags::Up) && has(LinkFlags::Running) != has(LinkFlags::LowerUp)
+        };
+        let all = || RouteNetlinkMessage::GetLink(LinkMessage::default());
+        while self.list(all()).iter().any(is_late) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Reads all that is compared.

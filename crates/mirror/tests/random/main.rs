@@ -316,6 +316,7 @@ fn engines_choose_as_the_kernel_after_random_steps() {
                 break;
             }
             settled += 1;
+            kernel.await_links();
             followers.iter_mut().for_each(Follower::settle);
             found = differences(&mut followers, &mut kernel, &addrs);
         }
