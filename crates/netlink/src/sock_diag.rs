@@ -31,7 +31,9 @@ pub struct TcpSocket {
     pub fields: BTreeMap<String, f64>,
 }
 
-/// Returns every established TCP connection of the current namespace.
+/// Returns every established TCP connection of the current namespace, and those that one end has
+/// closed, as long as the kernel keeps their state: of one that waits for the other end's FIN it
+/// does not.
 ///
 /// # Errors
 /// When the kernel does not answer.
@@ -51,7 +53,7 @@ fn socket(body: &[u8]) -> Option<TcpSocket> {
     let attributes = body.get(MESSAGE_BYTES..)?;
     let u32_at =
         |at: usize| Some(f64::from(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?)));
-    let mut all = find(attributes, INET_DIAG_INFO).map(fields).unwrap_or_default();
+    let mut all = fields(find(attributes, INET_DIAG_INFO)?);
     all.extend(find(attributes, INET_DIAG_SKMEMINFO).map(memory).unwrap_or_default());
     // Bytes that nobody has read, and bytes that are not acknowledged.
     for (name, value) in [("recv_queue_bytes", u32_at(56)), ("send_queue_bytes", u32_at(60))] {
@@ -182,8 +184,18 @@ impl NetlinkDeserializable for Diag {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bytes::attribute;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_connection_without_its_state_is_none() {
+        // As the kernel tells of one that was closed, and of which it keeps the ports alone.
+        let mut answer = vec![0; MESSAGE_BYTES];
+        assert_eq!(socket(&answer), None);
+        attribute(&mut answer, INET_DIAG_INFO, &[1]);
+        assert!(socket(&answer).is_some());
+    }
 
     #[test]
     fn a_connection_is_found_with_what_it_has_moved() {
