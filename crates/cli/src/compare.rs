@@ -65,9 +65,8 @@ pub struct Explain {
     /// Write the page of what was found into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// A folder with causes of your own, one TOML file each
-    #[arg(long, value_name = "DIR")]
-    causes: Option<PathBuf>,
+    #[command(flatten)]
+    catalogue: investigate::Catalogue,
     /// Write what was found to this file as JSON ('-': standard output, alone)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -93,7 +92,7 @@ pub fn compare(arguments: &Compare) -> Result<ExitCode, Error> {
 /// Says what kept runs show.
 pub fn explain_kept(arguments: &Explain) -> Result<ExitCode, Error> {
     let parts = kept::find(&arguments.which, &arguments.database)?;
-    let causes = investigate::catalogue(arguments.causes.as_deref())?;
+    let causes = arguments.catalogue.causes()?;
     let runs = only(kept::as_kept(&parts), &arguments.only)?;
     let mut found = explain(&runs, &causes, &Options::default())?;
     found.experiments = parts.into_iter().map(|(experiment, _)| experiment.id).collect();

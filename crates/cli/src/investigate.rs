@@ -45,6 +45,17 @@ the CPU quota of the ends are set for a run and put back (after a kill: millstre
 /// Characters of the name of a program in a name of kept runs.
 const NAME_MOST: usize = 32;
 
+/// The causes that runs are explained by.
+#[derive(Debug, Args)]
+pub struct Catalogue {
+    /// Folder with causes of your own, one TOML file each; one of the same id replaces a built-in one
+    #[arg(long, value_name = "DIR")]
+    causes: Option<PathBuf>,
+    /// Leave the built-in causes out: where the time goes is told all the same
+    #[arg(long)]
+    no_built_in_causes: bool,
+}
+
 /// Arguments of `investigate`.
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -67,9 +78,8 @@ pub struct Arguments {
     /// waits
     #[arg(long, conflicts_with = "no_bpf")]
     histograms: bool,
-    /// Folder with further causes, files ending in .toml
-    #[arg(long, value_name = "DIR")]
-    causes: Option<PathBuf>,
+    #[command(flatten)]
+    catalogue: Catalogue,
     /// Seconds that each run of an experiment measures
     #[arg(long, value_name = "SECONDS", conflicts_with = "command", value_parser = seconds)]
     duration: Option<f64>,
@@ -120,7 +130,7 @@ pub struct Arguments {
 
 /// Observes, forces, and tells what was found.
 pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
-    let causes = catalogue(arguments.causes.as_deref())?;
+    let causes = arguments.catalogue.causes()?;
     let figure = match (&arguments.figure, arguments.command.is_empty()) {
         (_, true) => None,
         (text, false) => {
@@ -257,27 +267,30 @@ pub fn figure_of(
     }
 }
 
-/// Returns the causes that are built in and those of a folder, which go before built-in ones of the
-/// same name.
-pub fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
-    let mut causes = built_in();
-    let Some(folder) = folder else { return Ok(causes) };
-    let named = || format!("--causes {}", folder.display());
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)
-        .map_err(Error::file(named()))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|end| end == "toml"))
-        .collect();
-    files.sort();
-    for path in files {
-        let name = path.display().to_string();
-        #[expect(clippy::disallowed_methods, reason = "TOML is UTF-8")]
-        let text = fs::read_to_string(&path).map_err(Error::file(name.clone()))?;
-        let cause = Cause::parse(&name, &text).map_err(|bad| Error::Refused(bad.to_string()))?;
-        causes.retain(|known| known.id != cause.id);
-        causes.push(cause);
+impl Catalogue {
+    /// Returns the causes that are built in and those of a folder, which go before built-in ones of
+    /// the same name.
+    pub fn causes(&self) -> Result<Vec<Cause>, Error> {
+        let mut causes = if self.no_built_in_causes { vec![] } else { built_in() };
+        let Some(folder) = &self.causes else { return Ok(causes) };
+        let named = || format!("--causes {}", folder.display());
+        let mut files: Vec<PathBuf> = fs::read_dir(folder)
+            .map_err(Error::file(named()))?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.extension().is_some_and(|end| end == "toml"))
+            .collect();
+        files.sort();
+        for path in files {
+            let name = path.display().to_string();
+            #[expect(clippy::disallowed_methods, reason = "TOML is UTF-8")]
+            let text = fs::read_to_string(&path).map_err(Error::file(name.clone()))?;
+            let cause =
+                Cause::parse(&name, &text).map_err(|bad| Error::Refused(bad.to_string()))?;
+            causes.retain(|known| known.id != cause.id);
+            causes.push(cause);
+        }
+        Ok(causes)
     }
-    Ok(causes)
 }
 
 /// Returns the words of a line, as a shell parts them: quotes hold what they enclose together.
