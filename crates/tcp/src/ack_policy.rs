@@ -5,8 +5,8 @@ use crate::tuning::QUICK_ACK_SEGMENTS;
 /// The ACKs that are owed to the peer, and why.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckPolicy {
-    /// Send one at once.
-    now: bool,
+    /// When the next segment is to be sent.
+    due: Due,
     /// The last of the data ended a burst or a write (PSH): acknowledged when it is read.
     pushed: bool,
     /// Answers of the application have carried ACKs of late: the ACK of a write waits for the next
@@ -16,6 +16,23 @@ pub(crate) struct AckPolicy {
     quick: u8,
     /// Data in order not acknowledged yet.
     pending_bytes: u32,
+}
+
+/// An ACK beside which there is nothing to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoneAck {
+    /// It is for half of the window, or for 1 MiB, and is not to wait.
+    pub is_for_enough: bool,
+}
+
+/// When a segment with an ACK is due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Due {
+    /// With the next segment, if one goes before the delayed ACK's time.
+    Delayed,
+    /// It only tells of data in order or of a wider window: it may be gathered with others.
+    Soon,
+    Now,
 }
 
 /// When data that just came are acknowledged.
@@ -30,7 +47,7 @@ pub(crate) enum Acknowledged {
 impl AckPolicy {
     pub(crate) fn new() -> Self {
         AckPolicy {
-            now: false,
+            due: Due::Delayed,
             pushed: false,
             is_answering: false,
             quick: QUICK_ACK_SEGMENTS,
@@ -41,13 +58,31 @@ impl AckPolicy {
     /// One is to be sent at once.
     #[inline(always)]
     pub(crate) fn is_at_once(&self) -> bool {
-        self.now
+        self.due != Due::Delayed
     }
 
     /// The peer has to hear something at once.
     #[inline(always)]
     pub(crate) fn send_at_once(&mut self) {
-        self.now = true;
+        self.due = Due::Now;
+    }
+
+    /// One is to be sent that only tells of data in order, and of the window.
+    #[inline(always)]
+    pub(crate) fn send_soon(&mut self) {
+        self.due = self.due.max(Due::Soon);
+    }
+
+    /// Returns true if one is to be sent, and only tells of data in order or of a wider window.
+    #[inline]
+    pub(crate) fn is_for_data(&self) -> bool {
+        self.due == Due::Soon
+    }
+
+    /// Returns the bytes that came in order and are not acknowledged.
+    #[inline]
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        self.pending_bytes.into()
     }
 
     /// The peer is repairing a loss, or has begun: it hears of each of the next segments at once.
@@ -68,14 +103,16 @@ impl AckPolicy {
     /// An ACK was delayed for as long as it may be: no answer came, and none is waited for from now
     /// on.
     pub(crate) fn on_delayed(&mut self) {
-        self.now = true;
+        self.send_at_once();
         self.is_answering = false;
     }
 
     /// Acknowledges what waits, and the next segments as they come.
     pub(crate) fn hasten(&mut self) {
         self.quick = QUICK_ACK_SEGMENTS;
-        self.now |= self.pending_bytes > 0;
+        if self.pending_bytes > 0 {
+            self.send_at_once();
+        }
     }
 
     /// `len` bytes came in order: at least every second segment of `full_bytes` is acknowledged, a
@@ -85,9 +122,11 @@ impl AckPolicy {
         self.pending_bytes = self.pending_bytes.saturating_add(len);
         if self.quick > 0 {
             self.quick -= 1;
-            self.now = true;
-        } else if !may_delay || self.pending_bytes >= 2 * full_bytes {
-            self.now = true;
+            self.send_at_once();
+        } else if !may_delay {
+            self.send_at_once();
+        } else if self.pending_bytes >= 2 * full_bytes {
+            self.send_soon();
         } else {
             return Acknowledged::Delayed;
         }
@@ -115,20 +154,22 @@ impl AckPolicy {
     #[inline(never)]
     fn end_push(&mut self) {
         self.pushed = false;
-        self.now |= self.pending_bytes > 0;
+        if self.pending_bytes > 0 {
+            self.send_soon();
+        }
     }
 
     /// A segment acknowledges all that came; another is to follow at once where there is `more` to
     /// tell.
     #[inline(always)]
     pub(crate) fn on_sent(&mut self, more: bool) {
-        self.now = more;
+        self.due = if more { Due::Now } else { Due::Delayed };
         self.pending_bytes = 0;
     }
 
     /// Nothing is owed any more: the connection ended, or a SYN says it.
     pub(crate) fn clear(&mut self) {
-        self.now = false;
+        self.due = Due::Delayed;
     }
 }
 
@@ -197,6 +238,27 @@ mod tests {
         ack.on_answer();
         ack.on_sent(false);
         assert!(!is_at_once(&mut ack), "one came");
+    }
+
+    #[test]
+    fn an_ack_of_data_in_order_is_told_from_others() {
+        let second_segment = || {
+            let mut ack = after_the_start();
+            ack.on_data(2 * FULL, FULL, true);
+            ack
+        };
+        assert!(second_segment().is_for_data() && second_segment().is_at_once());
+        assert!(!after_the_start().is_for_data(), "none is owed");
+        let told_at_once: [fn(&mut AckPolicy); 4] =
+            [AckPolicy::send_at_once, AckPolicy::on_delayed, AckPolicy::hasten, |ack| {
+                ack.on_sent(true)
+            }];
+        for tell in told_at_once {
+            let mut ack = second_segment();
+            tell(&mut ack);
+            ack.send_soon();
+            assert!(ack.is_at_once() && !ack.is_for_data());
+        }
     }
 
     #[test]

@@ -55,6 +55,7 @@ mod timers;
 mod trace;
 mod tuning;
 
+pub use ack_policy::LoneAck;
 pub use config::{Config, CookieMode, EcnMode, FourTuple, Keepalive, MtuProbing};
 pub use congestion::CongestionKind;
 pub use connection::{Connection, Progress};

@@ -88,6 +88,7 @@ impl Engine {
         let received = self.receive(now, read);
         if received != 0 {
             self.sleeper.received(received);
+            self.tcp.acks.note_arrival(now);
             progress = true;
         }
         progress |= self.timers(now);
@@ -223,7 +224,7 @@ impl Engine {
     /// neighbour. Whoever has such deadlines has them in an order of its own, and knows no wheel:
     /// that would have to be handed into each call that moves one.
     #[inline]
-    pub(super) fn deadlines(&self) -> [(&'static str, Option<Instant>); 7] {
+    pub(super) fn deadlines(&self) -> [(&'static str, Option<Instant>); 8] {
         let Self { ip, tcp, udp, .. } = self;
         let of_link = |slot: &LinkSlot| {
             // Its neighbours are told as soon as it is up.
@@ -239,6 +240,7 @@ impl Engine {
             ("address_claims", ip.reach.addresses.claims.next_due()),
             ("group_reports", ip.reach.addresses.groups.next_due()),
             ("memory", tcp.reclaim.next_deadline()),
+            ("acks", tcp.acks.due()),
             ("udp_flows", udp.rules.next_check()),
         ]
     }

@@ -6,6 +6,7 @@ mod big_tcp;
 mod common;
 mod counted;
 mod fast_open;
+mod gathered_acks;
 mod intercept;
 mod joining;
 mod jumbo;

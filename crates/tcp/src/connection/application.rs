@@ -316,8 +316,8 @@ impl Connection {
     ///
     /// While nothing has come from the peer, each ends the connection, so that who connects hears
     /// of it soon and may try another address (RFC 5461 section 4, as in Linux). Once its SYN has
-    /// come only hard ones do, and of an open connection none: it is remembered, for
-    /// [`soft_error`](Self::soft_error).
+    /// come only hard ones do, and of an open connection none: it is remembered, as
+    /// the reason if the connection is given up (RFC 1122 4.2.3.9 and 4.2.4.1).
     pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, error: ConnError, hard: bool) {
         self.cx.set_clock(now);
         if !self.sending.is_about_outstanding(&mut self.cx, seq) {
@@ -337,13 +337,6 @@ impl Connection {
             self.fast_open_failed();
         }
         self.finish(Some(error));
-    }
-
-    /// Returns what an ICMP error said of the way to the peer since it was last heard of: when the
-    /// connection is given up, that is why, instead of [`ConnError::TimedOut`] (RFC 1122 4.2.3.9
-    /// and 4.2.4.1).
-    pub fn soft_error(&self) -> Option<ConnError> {
-        self.soft_error
     }
 
     /// The last [`poll`](Self::poll) had something to send and found no free frame.

@@ -4,11 +4,14 @@
 use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
+use crate::ack_policy::LoneAck;
 use crate::connection::Connection;
 use crate::connection::context::{Context, Negotiated};
+use crate::connection::receiving::Receiving;
 use crate::connection::sending::Sending;
 use crate::segment::{PayloadSource, Segment, TransmitLimits};
 use crate::state::State;
+use crate::tuning::GATHERED_ACK_BYTES;
 
 impl Connection {
     /// Returns false when [`poll`](Self::poll) would make nothing; true may be in vain. To be asked
@@ -18,6 +21,19 @@ impl Connection {
         !self.sending.sends_only_data_and_acks(&self.cx)
             || self.receiving.ack.is_at_once()
             || self.sending.snd.nxt() != self.sending.snd.data_end()
+    }
+
+    /// Returns the ACK that is all there is to send, if that only tells of data in order or of a
+    /// wider window: it may be sent a little later, with those of other connections.
+    #[inline]
+    pub fn lone_ack(&self) -> Option<LoneAck> {
+        let Receiving { rcv, ack } = &self.receiving;
+        let is_alone = ack.is_for_data()
+            && self.cx.state == State::Established
+            && self.sending.sends_only_data_and_acks(&self.cx)
+            && self.sending.snd.nxt() == self.sending.snd.data_end();
+        let enough = rcv.window_bytes().min(GATHERED_ACK_BYTES);
+        is_alone.then(|| LoneAck { is_for_enough: ack.pending_bytes() >= enough })
     }
 
     /// As [`has_output`](Self::has_output), after a read: where nothing else is to be sent, that

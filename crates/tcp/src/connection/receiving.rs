@@ -75,7 +75,7 @@ impl Receiving {
     #[inline(never)]
     fn widen_window(&mut self, cx: &Context) {
         if self.rcv.may_double(&cx.rtt, &cx.config) {
-            self.ack.send_at_once();
+            self.ack.send_soon();
         }
     }
 

@@ -14,6 +14,7 @@ mod configs;
 mod early;
 pub(crate) mod ending;
 pub(in crate::engine) mod fast_open;
+pub(in crate::engine) mod gathered_acks;
 pub(in crate::engine) mod input;
 pub(in crate::engine) mod listener;
 pub(in crate::engine) mod mini;
@@ -38,6 +39,7 @@ use millstream_packet::Instant;
 use millstream_tcp::Config;
 
 use crate::engine::ip::icmp::rate::AnswerLimit;
+use crate::engine::tcp::gathered_acks::GatheredAcks;
 use crate::engine::tcp::parked::Parked;
 use crate::engine::tcp::reclaim::Reclaim;
 use crate::engine::tcp::table::TcpTable;
@@ -55,6 +57,8 @@ pub(in crate::engine) struct TcpLayer {
     pub config: Config,
     /// The order in which connections are served.
     pub tx: TransmitScheduler,
+    /// ACKs that are sent together.
+    pub acks: GatheredAcks,
     /// Connections whose links take nothing.
     pub parked: Parked,
     /// Shares of writers in the bytes of a turn.
@@ -75,6 +79,7 @@ impl TcpLayer {
             table: TcpTable::new(limits, seeds.each_ref(), now),
             config,
             tx: TransmitScheduler::default(),
+            acks: GatheredAcks::default(),
             parked: Parked::default(),
             writes: WriteScheduler::new(limits),
             reclaim: Reclaim::default(),

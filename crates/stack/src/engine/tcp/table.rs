@@ -30,6 +30,16 @@ use crate::stats::{MemoryPressure, Undelivered};
 use crate::timer::Wheel;
 use crate::tuning::{self};
 
+/// The part of a connection in sending ACKs together (`gathered_acks`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::engine) enum Gathering {
+    /// It does not.
+    None,
+    Waits,
+    /// It has waited, and is to be sent.
+    Over,
+}
+
 /// One connection with what the engine knows about it.
 pub(in crate::engine) struct TcpSocket {
     pub conn: Connection,
@@ -39,6 +49,7 @@ pub(in crate::engine) struct TcpSocket {
     pub pending: Readiness,
     /// In the dirty list.
     pub dirty: bool,
+    pub gathering: Gathering,
     /// Its data may go into the buffer of who waits for many.
     pub wait_read: bool,
     /// In the flow table.
@@ -301,6 +312,7 @@ impl TcpTable {
             scope,
             pending: Readiness::default(),
             dirty: false,
+            gathering: Gathering::None,
             wait_read: false,
             in_flows: true,
             detached: false,

@@ -173,6 +173,7 @@ impl TcpLayer {
         if !self.parked.is_empty() {
             self.unpark(cx, reach);
         }
+        self.acks.release(&mut self.table, cx.now);
         !self.table.dirty.is_empty() && self.serve_list(cx, reach)
     }
 
@@ -212,6 +213,9 @@ impl TcpLayer {
         sole: bool,
         left: &mut usize,
     ) -> (bool, Served) {
+        if self.acks.take(&mut self.table, reach, slot, cx.now) {
+            return (false, Served::Done);
+        }
         let Some(socket) = self.table.sockets.get_mut(slot) else { return (false, Served::Done) };
         if socket.transmit.deficit <= 0 || sole {
             let beyond = if sole { 0 } else { socket.transmit.deficit };
