@@ -1,6 +1,6 @@
 //! The work of a door for its sockets: asks the engine, and waits.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +55,7 @@ pub trait TcpDriver: SocketDriver {
     fn peek(&self, buffer: &mut [u8]) -> io::Result<usize>;
     fn read_packet(&self, max: usize) -> io::Result<Option<Packet>>;
     fn write(&self, data: &[u8]) -> io::Result<usize>;
+    fn write_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn write_packet(&self, packet: Packet) -> io::Result<()>;
     fn try_write_packet(&self, packet: Packet) -> Result<(), (Packet, Error)>;
     fn bulk_bytes(&self) -> usize;

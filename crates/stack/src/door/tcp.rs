@@ -1,6 +1,6 @@
 //! TCP connections in the style of `std::net`.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct TcpStream<D: TcpDriver> {
 }
 
 impl<D: TcpDriver> TcpStream<D> {
-    pub(super) fn new(socket: D) -> Self {
+    pub(crate) fn new(socket: D) -> Self {
         Self { socket: Arc::new(socket) }
     }
 
@@ -246,6 +246,10 @@ impl<D: TcpDriver> Write for &TcpStream<D> {
         if data.is_empty() { Ok(0) } else { self.socket.write(data) }
     }
 
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.socket.write_slices(slices)
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -260,6 +264,10 @@ impl<D: TcpDriver> Read for TcpStream<D> {
 impl<D: TcpDriver> Write for TcpStream<D> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         (&*self).write(data)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(slices)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -254,6 +254,11 @@ impl<D: UdpDriver> UdpSocket<D> {
         self.ask(move |udp| udp.set_limit(limit_bytes))
     }
 
+    /// Returns the stack that it belongs to.
+    pub fn stack(&self) -> &D::Stack {
+        &self.socket.base().stack
+    }
+
     /// Returns its name in the engine, which events carry.
     pub fn id(&self) -> SocketId {
         self.socket.base().id

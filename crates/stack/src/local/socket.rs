@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -211,6 +211,12 @@ impl TcpDriver for LocalSocket {
                 engine.tcp(id).send(data)
             },
         )
+    }
+
+    /// Writes the first alone, as `Write` does by itself.
+    fn write_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let first = slices.iter().find(|slice| !slice.is_empty());
+        first.map_or(Ok(0), |first| self.write(first))
     }
 
     fn write_packet(&self, packet: Packet) -> io::Result<()> {

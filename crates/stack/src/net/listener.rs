@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use millstream_packet::ring::{Consumer, spsc};
 
-use super::shared::READ_END;
+use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::Side;
 use super::socket::{Ends, Parts, Reader, RingSocket};
 use super::sockets::{ListenerParts, Sockets};
@@ -36,9 +36,17 @@ impl Ends for ListenerEnds {
         let accepted = socket.ends.accepted.with(|ring| std::mem::replace(ring, spsc(1).1));
         socket.mailbox().post(move |sockets| sockets.close_listener(id, accepted));
     }
+
+    fn is_readable(&self, shared: &Shared) -> bool {
+        self.accepted.with(|ring| ring.is_ready()) || shared.has(READ_END | CUT_READ)
+    }
+
+    fn is_writable(&self, _shared: &Shared) -> bool {
+        true
+    }
 }
 
-impl Reader for Consumer<StreamParts> {
+impl<T> Reader for Consumer<T> {
     fn is_ready(&self) -> bool {
         !self.is_empty()
     }

@@ -6,9 +6,10 @@
 //! timing.
 
 use std::cell::Cell;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant as StdInstant};
+use std::task::{Context, Poll};
 
 use millstream_packet::Pool;
 
@@ -105,11 +106,14 @@ impl Mailbox {
         Error::Exhausted
     }
 
-    /// Leaves a call for the engine's thread.
+    /// Leaves a call for the engine's thread; drops it where that has ended.
     pub fn post(&self, call: impl FnOnce(&mut Sockets) + Send + 'static) {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(call));
         self.has_calls.store(true, Ordering::SeqCst);
         self.waker.wake();
+        if self.ended.load(Ordering::SeqCst) {
+            drop(self.take_calls());
+        }
     }
 
     pub fn take_calls(&self) -> Vec<Call> {
@@ -124,14 +128,22 @@ impl Mailbox {
         &self,
         call: impl FnOnce(&mut Sockets) -> T + Send + 'static,
     ) -> Result<T, Error> {
+        // A thread that may not wait need not for an engine that has ended.
         if self.ended.load(Ordering::SeqCst) {
             return Err(Error::EngineGone);
         }
         may_wait()?;
-        let reply = Reply::new();
-        let answer = Arc::clone(&reply);
-        self.post(move |sockets| answer.set(call(sockets)));
-        reply.wait(|| self.ended.load(Ordering::SeqCst)).ok_or(Error::EngineGone)
+        self.ask_later(call).wait()
+    }
+
+    /// Runs a question in the engine's thread, for whoever takes the answer there later.
+    pub fn ask_later<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Sockets) -> T + Send + 'static,
+    ) -> Answer<T> {
+        let (asked, answer) = question();
+        self.post(move |sockets| asked.answer(call(sockets)));
+        answer
     }
 }
 
@@ -149,38 +161,68 @@ pub fn may_wait() -> Result<(), Error> {
     if RUNS_AN_ENGINE.get() { Err(Error::EngineThread) } else { Ok(()) }
 }
 
-/// An answer that crosses threads once.
-pub struct Reply<T> {
-    value: Mutex<Option<T>>,
+/// Returns the two ends of an answer that crosses threads once.
+pub fn question<T>() -> (Asked<T>, Answer<T>) {
+    let reply = Arc::new(Reply { said: Mutex::new(None), waiter: Waiter::default() });
+    (Asked(Arc::clone(&reply)), Answer(reply))
+}
+
+struct Reply<T> {
+    /// The answer, or that there will be none.
+    said: Mutex<Option<Result<T, Error>>>,
     waiter: Waiter,
 }
 
 impl<T> Reply<T> {
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self { value: Mutex::new(None), waiter: Waiter::default() })
-    }
-
-    pub fn set(&self, value: T) {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+    fn say(&self, answer: Result<T, Error>) {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(answer);
         self.waiter.ring();
     }
 
-    /// Waits for the answer; `gone` is asked whether one can still come.
-    pub fn wait(&self, gone: impl Fn() -> bool) -> Option<T> {
-        let take = || self.value.lock().unwrap_or_else(PoisonError::into_inner).take();
-        loop {
-            let mut value = None;
-            let deadline = StdInstant::now() + Duration::from_millis(100);
-            self.waiter.wait(Some(deadline), || {
-                value = take();
-                value.is_some()
-            });
-            if value.is_some() {
-                return value;
-            }
-            if gone() {
-                return take();
-            }
-        }
+    fn take(&self) -> Option<Result<T, Error>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The end of whoever is asked. Dropped without an answer, it tells that there is none.
+pub struct Asked<T>(Arc<Reply<T>>);
+
+impl<T> Asked<T> {
+    pub fn answer(self, answer: T) {
+        self.0.say(Ok(answer));
+    }
+}
+
+impl<T> Drop for Asked<T> {
+    fn drop(&mut self) {
+        self.0.say(Err(Error::EngineGone));
+    }
+}
+
+/// The end of whoever asks: a thread that waits, or a task.
+pub struct Answer<T>(Arc<Reply<T>>);
+
+impl<T> Answer<T> {
+    /// Waits for the answer. Fails when the engine ends without one.
+    pub fn wait(self) -> Result<T, Error> {
+        let mut answer = None;
+        self.0.waiter.wait(None, || {
+            answer = self.0.take();
+            answer.is_some()
+        });
+        answer.unwrap_or(Err(Error::EngineGone))
+    }
+}
+
+impl<T> Future for Answer<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut answer = None;
+        self.0.waiter.poll(context.waker(), || {
+            answer = self.0.take();
+            answer.is_some()
+        });
+        answer.map_or(Poll::Pending, Poll::Ready)
     }
 }

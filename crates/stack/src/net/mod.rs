@@ -20,6 +20,7 @@ mod metered;
 mod poller;
 mod reach;
 mod ready;
+mod requests;
 mod shared;
 mod side;
 mod slots;
@@ -29,12 +30,14 @@ mod stack;
 mod starved;
 mod stream;
 mod target;
+mod task;
 mod tcp;
 mod udp;
 mod waiter;
 mod worker;
 
 pub use poller::Poller;
+pub use requests::{TcpRequest, TcpRequests};
 pub use stack::{Placement, Stack};
 
 use crate::{WakeStats, door};

@@ -36,6 +36,12 @@ pub trait Ends: Sized + Send + 'static {
 
     /// The application lets go of the socket.
     fn close(socket: &mut RingSocket<Self>);
+
+    /// Returns true if a call that takes something would not wait.
+    fn is_readable(&self, shared: &Shared) -> bool;
+
+    /// Returns true if a call that puts something in would not wait.
+    fn is_writable(&self, shared: &Shared) -> bool;
 }
 
 /// The end of a ring that the application takes from.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use millstream_packet::ring::{Consumer, Producer, spsc};
+use millstream_tcp::FourTuple;
 
 use super::datagrams::DatagramSockets;
 use super::reach::{Reach, Sweep};
@@ -33,8 +34,24 @@ pub struct Sockets {
 struct Listening {
     id: SocketId,
     shared: Arc<Shared>,
-    accepted: Producer<StreamParts>,
+    queue: Queue,
     reach: Reach,
+}
+
+/// The ring of a listener.
+enum Queue {
+    Accepted(Producer<StreamParts>),
+    /// Its listener intercepts.
+    Requests(Producer<FourTuple>),
+}
+
+impl Queue {
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Accepted(ring) => ring.len() >= ring.capacity(),
+            Self::Requests(ring) => ring.len() >= ring.capacity(),
+        }
+    }
 }
 
 /// The application's ends of a listener.
@@ -72,26 +89,48 @@ impl Sockets {
         let (places, local) = (accepted_places(listener.stats()?.backlog), listener.addr()?);
         listener.shares(places)?;
         let (producer, accepted) = spsc(places);
-        let (shared, reach) = <(Arc<Shared>, Reach)>::default();
-        let listening = Listening { id, shared: Arc::clone(&shared), accepted: producer, reach };
-        self.listeners.put(id.slot(), listening);
-        self.look_at_new(id);
+        let shared = self.put_listener(id, Queue::Accepted(producer));
         Ok(ListenerParts { shared, accepted, local })
     }
 
-    /// Hands finished connections over.
+    /// Makes the ring of a listener that intercepts.
+    pub fn attach_requests(&mut self, id: SocketId) -> (Arc<Shared>, Consumer<FourTuple>) {
+        let (producer, requests) = spsc(RING_PACKETS);
+        (self.put_listener(id, Queue::Requests(producer)), requests)
+    }
+
+    fn put_listener(&mut self, id: SocketId, queue: Queue) -> Arc<Shared> {
+        let (shared, reach) = <(Arc<Shared>, Reach)>::default();
+        let listening = Listening { id, shared: Arc::clone(&shared), queue, reach };
+        self.listeners.put(id.slot(), listening);
+        self.look_at_new(id);
+        shared
+    }
+
+    /// Hands finished connections over, or requests.
     pub fn serve_listener(&mut self, slot: u32) {
         let Self { engine, streams, .. } = self;
         loop {
             let Some(listening) = self.listeners.get(slot) else { return };
-            if listening.accepted.len() >= listening.accepted.capacity() {
+            if listening.queue.is_full() {
                 // The application looks here again when it has taken one.
                 listening.shared.rx_stalled.store(true, Ordering::SeqCst);
                 fence(Ordering::SeqCst);
-                if listening.accepted.len() >= listening.accepted.capacity() {
+                if listening.queue.is_full() {
                     return;
                 }
             }
+            let accepted = match &mut listening.queue {
+                Queue::Accepted(accepted) => accepted,
+                Queue::Requests(requests) => {
+                    let Ok(request) = engine.intercept().next_request(listening.id) else {
+                        return listening.reach.end(&listening.shared);
+                    };
+                    let _ = requests.push(request);
+                    listening.shared.readable();
+                    continue;
+                }
+            };
             let Ok((id, _)) = engine.listener(listening.id).accept() else {
                 return listening.reach.end(&listening.shared);
             };
@@ -100,7 +139,7 @@ impl Sockets {
             if engine.inspect().has_lost_links() {
                 streams.look_at(engine, id.slot());
             }
-            let _ = listening.accepted.push(parts);
+            let _ = accepted.push(parts);
             listening.shared.readable();
             let readiness = Readiness { readable: true, writable: false, closed: false };
             streams.serve(engine, id.slot(), readiness);
@@ -109,10 +148,15 @@ impl Sockets {
 
     /// Ends a listener, and with it the connections that nobody took out of its ring.
     pub fn close_listener(&mut self, id: SocketId, mut accepted: Consumer<StreamParts>) {
-        self.engine.listener(id).close();
         while let Some(parts) = accepted.pop() {
             self.streams.abort(&mut self.engine, parts.id);
         }
+        self.forget_listener(id);
+    }
+
+    /// Ends a listener of which nothing lies in a ring, or one that intercepts.
+    pub fn forget_listener(&mut self, id: SocketId) {
+        self.engine.listener(id).close();
         if self.listeners.get(id.slot()).is_some_and(|listening| listening.id == id) {
             self.listeners.take(id.slot());
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use millstream_link::sys::IdleLatencyState;
 use millstream_packet::Pool;
 
-use super::mailbox::{Mailbox, Reply, enter_engine, may_wait};
+use super::mailbox::{Mailbox, enter_engine, may_wait, question};
 use super::ready::ReadySet;
 use super::worker::Worker;
 use crate::{Engine, EngineStats, Error, LinkInfo, LiveConfig, SocketInfo, Undelivered, WakeStats};
@@ -88,23 +88,20 @@ impl Stack {
         build: impl FnOnce() -> io::Result<Engine> + Send + 'static,
     ) -> io::Result<Self> {
         may_wait()?;
-        let started = Reply::new();
-        let answer = Arc::clone(&started);
+        let (asked, started) = question();
         let body = move || match start(&placement, build) {
             Ok(worker) => {
                 enter_engine();
-                answer.set(Ok(Arc::clone(&worker.mailbox)));
-                drop(answer);
+                asked.answer(Ok(Arc::clone(&worker.mailbox)));
                 worker.run()
             }
             Err(error) => {
-                answer.set(Err(error));
+                asked.answer(Err(error));
                 Undelivered::default()
             }
         };
         let thread = thread::Builder::new().name("millstream".into()).spawn(body)?;
-        let answer = started.wait(|| thread.is_finished());
-        let mailbox = answer.ok_or_else(|| io::Error::from(Error::EngineGone))??;
+        let mailbox = started.wait()??;
         let (thread, undelivered) = (Mutex::new(Some(thread)), OnceLock::new());
         Ok(Self { handle: Arc::new(Handle { mailbox, thread, undelivered }) })
     }

@@ -1,6 +1,6 @@
 //! The application's side of a connection: reads and writes through rings.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use millstream_tcp::FourTuple;
 use super::mailbox::Mailbox;
 use super::metered::{Giver, Taker};
 use super::shared::{
-    CLOSE, CONNECTED, CUT_WRITE, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
-    SHUTDOWN_WRITE, STARVED, UNREAD, WRITE_END,
+    CLOSE, CONNECTED, CUT_READ, CUT_WRITE, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
+    SHUTDOWN_WRITE, STARVED, Shared, UNREAD, WRITE_END,
 };
 use super::side::{Side, Tried};
 use super::socket::{Ends, Parts, Reader, RingSocket, until};
@@ -22,6 +22,10 @@ use super::stream::{PACKET_BYTES, RX_RING_BYTES, StreamParts, TX_RING_BYTES};
 use super::waiter::deadline;
 use crate::door::driver::{SocketDriver, TcpDriver};
 use crate::{Engine, Error, SocketId};
+
+/// The most bytes of several slices that are written as one packet: a head and a body that are
+/// small leave in one segment.
+const GATHERED_BYTES: usize = 16_384;
 
 /// See the module text.
 pub struct TcpEnds {
@@ -52,6 +56,15 @@ impl Ends for TcpEnds {
     fn close(socket: &mut RingSocket<Self>) {
         let has_begun = socket.ends.rx.with(|rx| rx.current.is_some());
         socket.wish(if has_begun { CLOSE | UNREAD } else { CLOSE });
+    }
+
+    fn is_readable(&self, shared: &Shared) -> bool {
+        self.rx.with(|rx| rx.is_ready()) || shared.has(READ_END | READ_SHUT | CUT_READ)
+    }
+
+    fn is_writable(&self, shared: &Shared) -> bool {
+        let takes = shared.has(CONNECTED) && !shared.has(STARVED);
+        shared.has(WRITE_END | CUT_WRITE) || takes && self.tx.with(|tx| tx.has_room())
     }
 }
 
@@ -255,6 +268,16 @@ impl RingSocket<TcpEnds> {
         Tried::Done(Ok(()))
     }
 
+    /// Aborts when the engine is done with the call that this is part of, or with its turn; not
+    /// closed before, as by a drop.
+    pub fn abort_later(self: Arc<Self>) {
+        let (id, stack) = (self.base.id, self.base.stack.clone());
+        stack.handle.mailbox.post(move |all| {
+            all.streams.abort(&mut all.engine, id);
+            drop(self);
+        });
+    }
+
     /// Returns a copy of `chunk`. If there are frames for less only, and a little is of use, it
     /// copies a half, a quarter, or one frame of its start. A little is of no use while something
     /// is left to be sent: more frames will come, which the engine is asked for.
@@ -310,6 +333,35 @@ impl TcpDriver for RingSocket<TcpEnds> {
             Err(_) if written != 0 => Ok(written),
             result => result.map(|()| written),
         }
+    }
+
+    /// Writes the first of `slices`, and with it those behind as far as one packet holds them.
+    fn write_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut slices = slices.iter().filter(|slice| !slice.is_empty()).peekable();
+        let Some(first) = slices.next() else { return Ok(0) };
+        let fits = |len: usize, next: &IoSlice<'_>| len + next.len() <= GATHERED_BYTES;
+        if slices.peek().is_none_or(|next| !fits(first.len(), next)) {
+            return self.write(first);
+        }
+        self.send(|tx| {
+            match self.has_room(tx) {
+                Ok(true) => {}
+                Ok(false) => return self.blocked(CUT_WRITE),
+                Err(error) => return Tried::Done(Err(error.into())),
+            }
+            let pool = &self.mailbox().pool;
+            let Some(mut packet) = self.copy_of(first, 0, false) else { return Tried::Blocked };
+            // Where frames end, the first are a write of their own.
+            while let Some(next) = slices.next_if(|next| fits(packet.len(), next)) {
+                if packet.extend_from_slice(pool, next).is_err() {
+                    break;
+                }
+            }
+            let len = packet.len();
+            Tried::Done(
+                self.put(tx, packet).map_or_else(|(_, error)| Err(error.into()), |()| Ok(len)),
+            )
+        })
     }
 
     fn write_packet(&self, packet: Packet) -> io::Result<()> {
@@ -382,12 +434,7 @@ impl TcpDriver for RingSocket<TcpEnds> {
         let (id, stack) = (self.base.id, self.base.stack.clone());
         let abort = move |all: &mut Sockets| all.streams.abort(&mut all.engine, id);
         if let Err(Error::EngineThread) = stack.handle.mailbox.ask(abort) {
-            // When the engine is done with the call that this is part of; not closed before, as by
-            // a drop.
-            stack.handle.mailbox.post(move |all| {
-                abort(all);
-                drop(self);
-            });
+            self.abort_later();
         }
         // Where the engine is gone, so is the connection.
     }

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use millstream_packet::Packet;
 
 use super::datagrams::{Incoming, Outgoing};
+use super::mailbox::{Answer, may_wait};
 use super::metered::{Giver, Taker};
-use super::shared::{CLOSE, CONNECTED, PASSING_ERROR, READ_END};
+use super::shared::{CLOSE, CONNECTED, CUT_READ, PASSING_ERROR, READ_END, Shared};
 use super::side::{Side, Tried};
 use super::socket::{Ends, Parts, Reader, RingSocket, until};
 use super::sockets::Sockets;
@@ -40,6 +41,14 @@ impl Ends for UdpEnds {
 
     fn close(socket: &mut RingSocket<Self>) {
         socket.wish(CLOSE);
+    }
+
+    fn is_readable(&self, shared: &Shared) -> bool {
+        self.rx.with(|rx| rx.is_ready()) || shared.has(READ_END | PASSING_ERROR | CUT_READ)
+    }
+
+    fn is_writable(&self, shared: &Shared) -> bool {
+        self.tx.with(|tx| tx.has_room()) || shared.has(READ_END)
     }
 }
 
@@ -135,6 +144,18 @@ impl RingSocket<UdpEnds> {
         Ok((sent, is_due))
     }
 
+    /// Connects it in the engine's thread.
+    pub fn connecting(&self, addr: SocketAddr) -> Answer<Result<(), Error>> {
+        let id = self.base.id;
+        self.mailbox().ask_later(move |sockets| {
+            // Datagrams that were sent before go to the peer of that time.
+            sockets.datagrams.send_left(&mut sockets.engine, id);
+            sockets.engine.udp(id).connect(addr)?;
+            sockets.look_at_new(id);
+            Ok(())
+        })
+    }
+
     /// Runs `take` once there is a datagram; fails if there is an error to report.
     fn receive_by<R>(&self, mut take: impl FnMut(&mut Reading) -> R) -> io::Result<R> {
         let error = || self.shared.take_error().map(|error| Err(error.into()));
@@ -144,15 +165,8 @@ impl RingSocket<UdpEnds> {
 
 impl UdpDriver for RingSocket<UdpEnds> {
     fn connect(&self, addr: SocketAddr) -> io::Result<()> {
-        let id = self.base.id;
-        let connect = move |sockets: &mut Sockets| {
-            // Datagrams that were sent before go to the peer of that time.
-            sockets.datagrams.send_left(&mut sockets.engine, id);
-            sockets.engine.udp(id).connect(addr)?;
-            sockets.look_at_new(id);
-            Ok::<_, Error>(())
-        };
-        self.mailbox().ask(connect)??;
+        may_wait()?;
+        self.connecting(addr).wait()??;
         self.shared.set_state(CONNECTED);
         Ok(())
     }

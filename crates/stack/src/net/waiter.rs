@@ -1,5 +1,4 @@
-//! A thread that waits for the engine, or an engine for a thread: woken once, and only when it
-//! sleeps.
+//! A thread or a task that waits for the engine: woken once, and only when it sleeps.
 //!
 //! ```text
 //!             waiting thread                      ringing thread
@@ -25,6 +24,7 @@ use std::sync::{
     Mutex,
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
+use std::task::Waker;
 #[cfg(not(all(loom, test)))]
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant as StdInstant};
@@ -46,8 +46,15 @@ pub fn deadline(timeout: Option<Duration>) -> Option<StdInstant> {
     timeout.and_then(|timeout| StdInstant::now().checked_add(timeout))
 }
 
-/// A thread that waits for the engine: one at a time, the one that keeps watch at its
-/// [`Side`](super::side::Side).
+/// The one that a ring wakes.
+#[derive(Clone)]
+enum Sleeper {
+    Thread(Thread),
+    Task(Waker),
+}
+
+/// A thread that waits for the engine, or a task: one at a time, the one that keeps watch at its
+/// [`Side`](super::side::Side), or the one that asked last.
 #[derive(Default)]
 pub struct Waiter {
     armed: AtomicBool,
@@ -56,23 +63,16 @@ pub struct Waiter {
     wakes: AtomicU64,
     /// Written by the waiting thread alone.
     sleeps: AtomicU64,
-    thread: Mutex<Option<Thread>>,
+    sleeper: Mutex<Option<Sleeper>>,
 }
 
 impl Waiter {
     /// Sleeps until `ready` or the deadline; returns false when the time is over. `ready` is asked
     /// after the waiter is armed, so that a later change rings it.
     pub fn wait(&self, deadline: Option<StdInstant>, mut ready: impl FnMut() -> bool) -> bool {
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        self.wakes(Sleeper::Thread(thread::current()));
         loop {
-            add_one(&self.sleeps);
-            // An exchange, as `ring`'s is: they are in one order, whichever of them a load finds.
-            // It costs what a store with this ordering costs.
-            self.armed.swap(true, Ordering::SeqCst);
-            // Pairs with the fence in `ring`.
-            fence(Ordering::SeqCst);
-            if ready() {
-                self.armed.store(false, Ordering::Relaxed);
+            if self.is_ready_when_armed(&mut ready) {
                 return true;
             }
             match deadline {
@@ -93,6 +93,31 @@ impl Waiter {
         }
     }
 
+    /// Has the next ring wake a task; returns true, and wakes nobody, if it is `ready`, which is
+    /// asked as in [`wait`](Self::wait).
+    pub fn poll(&self, task: &Waker, ready: impl FnMut() -> bool) -> bool {
+        self.wakes(Sleeper::Task(task.clone()));
+        self.is_ready_when_armed(ready)
+    }
+
+    fn wakes(&self, sleeper: Sleeper) {
+        *self.sleeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(sleeper);
+    }
+
+    fn is_ready_when_armed(&self, mut ready: impl FnMut() -> bool) -> bool {
+        add_one(&self.sleeps);
+        // An exchange, as `ring`'s is: they are in one order, whichever of them a load finds. It
+        // costs what a store with this ordering costs.
+        self.armed.swap(true, Ordering::SeqCst);
+        // Pairs with the fence in `ring`.
+        fence(Ordering::SeqCst);
+        let is_ready = ready();
+        if is_ready {
+            self.armed.store(false, Ordering::Relaxed);
+        }
+        is_ready
+    }
+
     /// Returns how often it was rung, was woken and had armed itself.
     pub fn stats(&self) -> WakeStats {
         WakeStats {
@@ -111,9 +136,11 @@ impl Waiter {
             WOKE.set(true);
             // Not under the lock: who is woken may run before this thread goes on, and takes the
             // lock to sleep again.
-            let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Some(thread) = thread {
-                thread.unpark();
+            let sleeper = self.sleeper.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            match sleeper {
+                Some(Sleeper::Thread(thread)) => thread.unpark(),
+                Some(Sleeper::Task(task)) => task.wake(),
+                None => {}
             }
         }
     }

@@ -1,0 +1,154 @@
+//! The application's side of a listener that intercepts: connections before their SYN-ACK.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use millstream_packet::ring::Consumer;
+use millstream_route::Prefix;
+use millstream_tcp::FourTuple;
+
+use super::TcpStream;
+use super::mailbox::Answer;
+use super::shared::{CUT_READ, READ_END, Shared};
+use super::side::Side;
+use super::socket::{Ends, Parts, Reader, RingSocket};
+use super::sockets::Sockets;
+use super::stack::Stack;
+use super::tcp::TcpEnds;
+use crate::door::driver::{SocketDriver, TcpDriver};
+use crate::{Engine, Error, Refusal, SocketId};
+
+/// The ends of a listener that intercepts.
+pub struct RequestEnds {
+    requests: Side<Consumer<FourTuple>>,
+}
+
+impl Ends for RequestEnds {
+    fn open(
+        sockets: &mut Sockets,
+        open: impl Fn(&mut Engine) -> Result<SocketId, Error>,
+    ) -> Result<Parts<Self>, Error> {
+        let id = open(&mut sockets.engine)?;
+        let (shared, requests) = sockets.attach_requests(id);
+        Ok((id, shared, Self { requests: Side::new(requests) }))
+    }
+
+    fn close(socket: &mut RingSocket<Self>) {
+        let id = socket.base.id;
+        socket.mailbox().post(move |sockets| sockets.forget_listener(id));
+    }
+
+    fn is_readable(&self, shared: &Shared) -> bool {
+        self.requests.with(|ring| ring.is_ready()) || shared.has(READ_END | CUT_READ)
+    }
+
+    fn is_writable(&self, _shared: &Shared) -> bool {
+        true
+    }
+}
+
+/// A listener that intercepts ([`Intercept::tcp`](crate::Intercept::tcp)): each connection to an
+/// address of its prefix is a request first, which is answered when it is decided of.
+#[derive(Debug)]
+pub struct TcpRequests {
+    pub(super) socket: RingSocket<RequestEnds>,
+}
+
+impl TcpRequests {
+    /// Intercepts what goes to a port of the prefix's addresses, or with port 0 to any. A request
+    /// waits `within` for a verdict. The engine delivers these addresses by a local prefix
+    /// ([`Intercept::add_prefix`](crate::Intercept::add_prefix)).
+    pub fn open(stack: &Stack, to: Prefix, port: u16, within: Duration) -> io::Result<Self> {
+        let socket = RingSocket::open(stack, Self::opening(to, port, within))?;
+        Ok(Self { socket })
+    }
+
+    pub(super) fn opening(
+        to: Prefix,
+        port: u16,
+        within: Duration,
+    ) -> impl Fn(&mut Engine) -> Result<SocketId, Error> + Send + 'static {
+        move |engine| engine.intercept().tcp(to, port, within)
+    }
+
+    /// Waits for the next request.
+    pub fn next_request(&self) -> io::Result<TcpRequest> {
+        let RingSocket { base, shared, ends } = &self.socket;
+        let gone = || Some(Err(shared.error().unwrap_or(Error::EngineGone).into()));
+        let ends = self.socket.receive(&ends.requests, READ_END, |ring| Ok(ring.pop()), gone)?;
+        let ends = ends.ok_or(Error::WouldBlock)?;
+        Ok(TcpRequest { ends, stack: base.stack.clone(), is_decided: false })
+    }
+
+    /// Makes [`next_request`](Self::next_request) return at once, with `WouldBlock`, when there is
+    /// none.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.socket.base.timeouts.set_nonblocking(nonblocking);
+        Ok(())
+    }
+}
+
+/// A connection that somebody asks for, before its SYN-ACK. Dropped without a verdict it is not
+/// answered, and its peer asks again.
+#[derive(Debug)]
+pub struct TcpRequest {
+    ends: FourTuple,
+    pub(super) stack: Stack,
+    is_decided: bool,
+}
+
+impl TcpRequest {
+    /// Returns the address that was asked for, which is the connection's own.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.ends.local
+    }
+
+    /// Returns who asks.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.ends.remote
+    }
+
+    /// Accepts it, and waits until the connection stands. Fails with `NotFound` where the request
+    /// waits no more, with `QuotaExceeded` at a bound of [`Limits`](crate::Limits), and as a
+    /// connect does where the peer does not go on.
+    pub fn accept(self) -> io::Result<TcpStream> {
+        let socket = self.accepting().wait()??;
+        socket.wait_connected(None)?;
+        Ok(TcpStream::new(socket))
+    }
+
+    pub(super) fn accepting(mut self) -> Answer<Result<RingSocket<TcpEnds>, Error>> {
+        self.is_decided = true;
+        let (ends, stack) = (self.ends, self.stack.clone());
+        let accept = move |engine: &mut Engine| {
+            let accepted = engine.intercept().accept(&ends);
+            if accepted.is_err() {
+                let _ = engine.intercept().refuse(&ends, Refusal::Drop);
+            }
+            accepted
+        };
+        RingSocket::open_later(&stack, accept)
+    }
+
+    /// Refuses it.
+    pub fn refuse(mut self, refusal: Refusal) {
+        self.decide(refusal);
+    }
+
+    fn decide(&mut self, refusal: Refusal) {
+        let ends = self.ends;
+        if !std::mem::replace(&mut self.is_decided, true) {
+            let refuse = move |sockets: &mut Sockets| {
+                let _ = sockets.engine.intercept().refuse(&ends, refusal);
+            };
+            self.stack.handle.mailbox.post(refuse);
+        }
+    }
+}
+
+impl Drop for TcpRequest {
+    fn drop(&mut self) {
+        self.decide(Refusal::Drop);
+    }
+}
