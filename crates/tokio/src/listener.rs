@@ -1,0 +1,72 @@
+//! Listeners.
+
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll, ready};
+
+use millstream::net;
+
+use crate::turns::Turns;
+use crate::{Stack, TcpStream};
+
+/// Connections that wait to be accepted, as tokio has it.
+const BACKLOG: usize = 1024;
+
+/// A TCP listener. Dropped, it resets the connections that nobody accepted.
+#[derive(Debug)]
+pub struct TcpListener {
+    inner: net::TcpListener,
+    turns: Turns,
+}
+
+impl TcpListener {
+    /// Listens on `addr`, an own address or an unspecified one for all. Up to 1,024 connections
+    /// wait to be accepted.
+    ///
+    /// Cancelled, nobody listens.
+    pub async fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        Self::bind_with(stack, addr, BACKLOG).await
+    }
+
+    /// Listens as [`bind`](Self::bind) does; up to `backlog` connections wait to be accepted.
+    ///
+    /// Cancelled, nobody listens.
+    pub async fn bind_with(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
+        let inner = net::TcpListener::bind_async(stack, addr, backlog).await?;
+        Ok(Self { inner, turns: Turns::default() })
+    }
+
+    /// Waits for the next connection; returns it and its peer. Several tasks may wait.
+    ///
+    /// Cancelled, no connection is lost.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let accept = || self.inner.accept();
+        let accepted = self.turns.run(accept, |context| self.inner.poll_readable(context)).await;
+        accepted.and_then(made)
+    }
+
+    /// Accepts the next connection, or has the task woken when there is one: the one that asked
+    /// last, and no other.
+    pub fn poll_accept(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        loop {
+            match self.inner.accept() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                accepted => return Poll::Ready(accepted.and_then(made)),
+            }
+            ready!(self.inner.poll_readable(context));
+        }
+    }
+
+    /// Returns the address it listens on, with the port that was chosen where it asked for a free
+    /// one.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+}
+
+fn made((stream, peer): (net::TcpStream, SocketAddr)) -> io::Result<(TcpStream, SocketAddr)> {
+    Ok((TcpStream::new(stream)?, peer))
+}

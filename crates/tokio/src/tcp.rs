@@ -1,0 +1,277 @@
+//! Connections.
+
+use std::borrow::Borrow;
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use millstream::tcp::{Config, TcpInfo};
+use millstream::{TcpHandle, TcpSocketOptions, net};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop::poll_proceed;
+
+use crate::{Error, Stack};
+
+/// A TCP connection; see [`net::TcpStream`](millstream::net::TcpStream) for what it does when
+/// links fail and when the engine ends.
+///
+/// `shutdown` of [`AsyncWriteExt`](https://docs.rs/tokio/latest/tokio/io/trait.AsyncWriteExt.html)
+/// ends the writing side: the peer reads the end, behind all that was written. Reading goes on.
+/// Dropped, the connection is closed in order: what was written is still sent; where received data
+/// was not read the peer is reset, as by the kernel.
+///
+/// Reads and writes are cancel-safe: one that is dropped while it waits has taken or written
+/// nothing.
+#[derive(Debug)]
+pub struct TcpStream {
+    inner: net::TcpStream,
+}
+
+impl TcpStream {
+    pub(crate) fn new(inner: net::TcpStream) -> io::Result<Self> {
+        inner.set_nonblocking(true)?;
+        Ok(Self { inner })
+    }
+
+    /// Opens a connection, and waits until it stands.
+    ///
+    /// Cancelled, the connection is closed, whether it stands or not.
+    pub async fn connect(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        Self::new(net::TcpStream::connect_async(stack, addr, None).await?)
+    }
+
+    /// Opens a connection with a configuration, as [`connect`](Self::connect) does.
+    ///
+    /// Cancelled, the connection is closed, whether it stands or not.
+    pub async fn connect_with(stack: &Stack, addr: SocketAddr, config: Config) -> io::Result<Self> {
+        Self::new(net::TcpStream::connect_async(stack, addr, Some(config)).await?)
+    }
+
+    /// Returns the peer's address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.peer_addr()
+    }
+
+    /// Returns its own address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    /// Waits for data, and copies what fits to `buffer`; it is still to be read. Returns 0 at the
+    /// end of the stream.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|context| {
+            let peek = || self.inner.peek(buffer);
+            poll_call(context, peek, |context| self.inner.poll_readable(context))
+        })
+        .await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut TcpHandle<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> io::Result<T> {
+        let id = self.inner.id();
+        let answer = self.inner.stack().with_engine_async(move |engine| call(&mut engine.tcp(id)));
+        Ok(answer.await??)
+    }
+
+    /// Turns Nagle's rule off or on: without it small segments are sent at once.
+    ///
+    /// Cancelled, it may be set or not.
+    pub async fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.ask(move |tcp| tcp.set_nodelay(nodelay)).await
+    }
+
+    /// Returns the options as they are.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn options(&self) -> io::Result<TcpSocketOptions> {
+        self.ask(|tcp| tcp.options()).await
+    }
+
+    /// Sets the options, as far as they differ: read them, change some, set them.
+    ///
+    /// Cancelled, they may be set or not.
+    pub async fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
+        let options = *options;
+        self.ask(move |tcp| tcp.set_options(&options)).await
+    }
+
+    /// Returns counters and estimates of the connection.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn info(&self) -> io::Result<TcpInfo> {
+        self.ask(|tcp| tcp.info()).await
+    }
+
+    /// Takes the reason why the connection ended, if it was not in order and no other call has
+    /// reported it.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.inner.take_error()
+    }
+
+    /// Closes with a reset; written data that is not acknowledged is lost.
+    pub fn abort(self) {
+        self.inner.abort_async();
+    }
+
+    /// Borrows a half for reading and one for writing.
+    pub fn split(&mut self) -> (ReadHalf<&net::TcpStream>, WriteHalf<&net::TcpStream>) {
+        (ReadHalf(&self.inner), WriteHalf(&self.inner))
+    }
+
+    /// Parts it into a half for reading and one for writing, for two tasks. The connection closes
+    /// with the last of them.
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        let inner = Arc::new(self.inner);
+        (ReadHalf(Arc::clone(&inner)), WriteHalf(EndsWriting(inner)))
+    }
+}
+
+/// Makes a call that is non-blocking; where it blocks has the task woken when it may go on. Takes
+/// of the task's budget, so that a socket that is always ready leaves time for other tasks.
+fn poll_call<T>(
+    context: &mut Context<'_>,
+    mut call: impl FnMut() -> io::Result<T>,
+    poll_ready: impl Fn(&mut Context<'_>) -> Poll<()>,
+) -> Poll<io::Result<T>> {
+    let budget = ready!(poll_proceed(context));
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(poll_ready(context));
+            }
+            result => {
+                budget.made_progress();
+                return Poll::Ready(result);
+            }
+        }
+    }
+}
+
+/// The half of a [`TcpStream`] that reads: borrowed ([`TcpStream::split`]) or owned
+/// ([`OwnedReadHalf`]).
+#[derive(Debug)]
+pub struct ReadHalf<S>(S);
+
+/// The half that reads, for a task of its own ([`TcpStream::into_split`]).
+pub type OwnedReadHalf = ReadHalf<Arc<net::TcpStream>>;
+
+/// The half of a [`TcpStream`] that writes: borrowed ([`TcpStream::split`]) or owned
+/// ([`OwnedWriteHalf`]).
+#[derive(Debug)]
+pub struct WriteHalf<S>(S);
+
+/// The half that writes, for a task of its own ([`TcpStream::into_split`]). Dropped, it ends the
+/// writing side.
+pub type OwnedWriteHalf = WriteHalf<EndsWriting>;
+
+/// The connection of an [`OwnedWriteHalf`].
+#[derive(Debug)]
+pub struct EndsWriting(Arc<net::TcpStream>);
+
+impl Borrow<net::TcpStream> for EndsWriting {
+    fn borrow(&self) -> &net::TcpStream {
+        &self.0
+    }
+}
+
+impl Drop for EndsWriting {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
+}
+
+impl<S: Borrow<net::TcpStream> + Unpin> AsyncRead for ReadHalf<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut stream = self.0.borrow();
+        let read = || stream.read(buffer.initialize_unfilled());
+        let read = poll_call(context, read, |context| self.0.borrow().poll_readable(context));
+        buffer.advance(ready!(read)?);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Borrow<net::TcpStream> + Unpin> AsyncWrite for WriteHalf<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut stream = self.0.borrow();
+        let write = || stream.write_vectored(slices);
+        poll_call(context, write, |context| self.0.borrow().poll_writable(context))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Waits for nothing: all that was written is on its way.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends the writing side, behind all that was written; waits for nothing.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.0.borrow().shutdown(Shutdown::Write))
+    }
+}
+
+impl AsyncRead for TcpStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.split().0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for TcpStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.split().1).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.split().1).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.split().1).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.split().1).poll_shutdown(context)
+    }
+}

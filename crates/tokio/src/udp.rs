@@ -1,0 +1,94 @@
+//! Datagrams.
+
+use std::io;
+use std::net::SocketAddr;
+
+use millstream::{Error, UdpHandle, net};
+
+use crate::Stack;
+use crate::turns::Turns;
+
+/// A UDP socket. Several tasks may send and receive at once.
+#[derive(Debug)]
+pub struct UdpSocket {
+    inner: net::UdpSocket,
+    readers: Turns,
+    writers: Turns,
+}
+
+impl UdpSocket {
+    /// Opens a socket on `addr`: port 0 asks for a free one.
+    ///
+    /// Cancelled, the socket is closed.
+    pub async fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        let inner = net::UdpSocket::bind_async(stack, addr).await?;
+        Ok(Self { inner, readers: Turns::default(), writers: Turns::default() })
+    }
+
+    /// Sends to `addr` from now on, and receives from there alone.
+    ///
+    /// Cancelled, it may be connected or not.
+    pub async fn connect(&self, addr: SocketAddr) -> io::Result<()> {
+        self.inner.connect_async(addr).await
+    }
+
+    /// Sends a datagram to `addr`; waits for room in the socket's ring.
+    ///
+    /// Cancelled while it waits, nothing is sent.
+    pub async fn send_to(&self, data: &[u8], addr: SocketAddr) -> io::Result<usize> {
+        self.write(|| self.inner.send_to(data, addr)).await
+    }
+
+    /// Sends a datagram to the connected peer, as [`send_to`](Self::send_to) does.
+    ///
+    /// Cancelled while it waits, nothing is sent.
+    pub async fn send(&self, data: &[u8]) -> io::Result<usize> {
+        self.write(|| self.inner.send(data)).await
+    }
+
+    /// Waits for a datagram, and copies to `buffer` as much of it as fits. Returns its length there
+    /// and its sender.
+    ///
+    /// Cancelled, no datagram is lost.
+    pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.read(|| self.inner.recv_from(buffer)).await
+    }
+
+    /// Waits for a datagram, as [`recv_from`](Self::recv_from) does.
+    ///
+    /// Cancelled, no datagram is lost.
+    pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read(|| self.inner.recv(buffer)).await
+    }
+
+    async fn read<T>(&self, call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.readers.run(call, |context| self.inner.poll_readable(context)).await
+    }
+
+    async fn write<T>(&self, call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.writers.run(call, |context| self.inner.poll_writable(context)).await
+    }
+
+    /// Returns its own address.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.ask(|udp| udp.addresses()).await?.0)
+    }
+
+    /// Returns the address of the connected peer.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.ask(|udp| udp.addresses()).await?.1.ok_or(Error::NotConnected)?)
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut UdpHandle<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> io::Result<T> {
+        let id = self.inner.id();
+        let answer = self.inner.stack().with_engine_async(move |engine| call(&mut engine.udp(id)));
+        Ok(answer.await??)
+    }
+}

@@ -1,0 +1,10 @@
+//! Sockets for tasks, over two engines in memory and against the kernel.
+
+mod cancel;
+mod datagrams;
+mod forward;
+
+mod idle;
+mod incoming;
+mod streams;
+mod support;
