@@ -81,12 +81,13 @@ impl GatheredAcks {
         if !is_lent(reach, socket) {
             return false;
         }
-        if ack.is_for_enough || self.slots.len() == MOST {
+        let is_new = socket.gathering == Gathering::None;
+        if ack.is_for_enough || is_new && self.slots.len() == MOST {
             self.release_all(table);
             return false;
         }
         socket.dirty = false;
-        if socket.gathering == Gathering::None {
+        if is_new {
             socket.gathering = Gathering::Waits;
             self.add(slot, now);
         }
