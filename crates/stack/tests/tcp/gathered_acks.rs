@@ -210,7 +210,7 @@ fn those_of_256_connections_wait_at_most() {
     }
     assert_eq!(world.heard(), []);
     world.data(256, 2 * MSS);
-    world.engine.turn(world.now);
+    world.after(Duration::ZERO);
     assert_eq!(world.acknowledged().len(), 257);
     world.data(257, 2 * MSS);
     assert_eq!(world.heard(), [], "the next waits again");
