@@ -9,6 +9,7 @@ use millstream_diagnose::sets::{compare_sets, flame};
 use millstream_lab::investigate::{Options, explain};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
+use millstream_report::of_machine;
 
 use crate::output::{self, full_path};
 use crate::values::Database;
@@ -95,6 +96,9 @@ pub fn explain_kept(arguments: &Explain) -> Result<ExitCode, Error> {
     let causes = arguments.catalogue.causes()?;
     let runs = only(kept::as_kept(&parts), &arguments.only)?;
     let mut found = explain(&runs, &causes, &Options::default())?;
+    if let Some((first, _)) = parts.first() {
+        found.facts = of_machine(&first.started_at, &first.environment);
+    }
     found.experiments = parts.into_iter().map(|(experiment, _)| experiment.id).collect();
     if let Some(folder) = &arguments.out {
         let page = investigate::write_page(folder, &found)?;

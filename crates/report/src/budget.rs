@@ -1,60 +1,104 @@
-//! Where the time of the ends of a load goes, as text: whom they wait for, and a table for each of
+//! Where the time of the ends of a load goes: whom they wait for, a bar and a table for each of
 //! their threads.
 
 use std::fmt::Write;
 
 use millstream_diagnose::budget::{Shares, chain, ends};
+use millstream_foreign::markup as escape;
 use millstream_record::{Budget, BudgetRow, ThreadBudget, ThreadState};
 
-/// Rows of less than this share of a thread's time are told as one of their state.
-const SMALL: f64 = 0.005;
+use crate::frame::{Chapter, Frame, Grid, Part, Row, Section};
+
+/// Rows of less than this share of a thread's time are told as one of their state, and threads
+/// that worked less as one of their process.
+const SMALL: f64 = 0.01;
+/// Sums of less are left out.
+const NONE: f64 = 0.0005;
 /// Rows of a state that the chain names, and their least share.
 const NAMED: usize = 3;
 const NAMED_SHARE: f64 = 0.02;
-/// Threads of a process with a table of their own.
-const TABLES: usize = 4;
+/// Threads of a process, and of all, that are told.
+const OF_PROCESS: usize = 4;
+const THREADS: usize = 16;
+/// Width of the drawing, of the names at its left, and of a letter; height of a bar and of its row.
+const WIDTH: f64 = 1120.0;
+const LEFT: f64 = 230.0;
+const LETTER: f64 = 6.6;
+const BAR: f64 = 24.0;
+const LINE: f64 = 32.0;
 
-/// States in the order of the tables.
-const STATES: [(ThreadState, &str); 6] = [
-    (ThreadState::OwnCode, "in its own code"),
-    (ThreadState::Kernel, "in the kernel"),
-    (ThreadState::Ready, "ready without a CPU"),
-    (ThreadState::Asleep, "asleep"),
-    (ThreadState::Blocked, "blocked"),
-    (ThreadState::Untold, "not told"),
+/// States in the order of the tables, with the classes of their colours.
+const STATES: [(ThreadState, &str, &str); 6] = [
+    (ThreadState::OwnCode, "in its own code", "k-usr"),
+    (ThreadState::Kernel, "in the kernel", "k-sys"),
+    (ThreadState::Ready, "ready without a CPU", "k-wait"),
+    (ThreadState::Asleep, "asleep", "idle"),
+    (ThreadState::Blocked, "blocked", "k-irq"),
+    (ThreadState::Untold, "not told", "k-steal"),
 ];
 
 /// Returns the budget of `roots`, of what they started, and of those they wait for; without roots
 /// of the process that works most and its peers.
 pub fn text(budget: &Budget, roots: &[u32]) -> String {
-    let [headline, tables] = parts(budget, roots);
-    format!("\nWhere the time goes, of {:.2} s:\n{headline}\n{tables}", budget.width_s)
+    let sections = vec![section(budget, roots)];
+    format!("\n{}", Frame { title: String::new(), sections }.text())
 }
 
-/// Returns the same as a sentence on whom the first of them waits for, and their tables.
-pub fn parts(budget: &Budget, roots: &[u32]) -> [String; 2] {
+/// Returns the same as a section of a page or text: a sentence on whom the first of them waits for,
+/// and their threads.
+pub fn section<'a>(budget: &Budget, roots: &[u32]) -> Section<'a> {
     let busiest = budget.threads.first().map(|one| one.process);
     let roots = if roots.is_empty() { busiest.as_slice() } else { roots };
     let ends = ends(budget, roots);
-    let Some(first) = ends.first() else {
-        return ["None of the processes was at work.".to_owned(), String::new()];
+    let said = match ends.first() {
+        Some(first) => sentence(budget, *first),
+        None => "None of the processes was at work.".to_owned(),
     };
-    let headline = sentence(budget, *first);
-    let mut text = String::new();
+    let mut parts = vec![Part::Answer(said)];
+    let (mut told, mut more): (Vec<&ThreadBudget>, usize) = (Vec::new(), 0);
     for process in ends {
-        let threads: Vec<&ThreadBudget> =
+        let mut threads: Vec<&ThreadBudget> =
             budget.threads.iter().filter(|one| one.process == process).collect();
-        for thread in threads.iter().take(TABLES) {
-            table(&mut text, budget, thread);
-        }
-        if let Some(more @ 1..) = threads.len().checked_sub(TABLES) {
-            let _ = writeln!(text, "\n{}: {more} threads more", named(budget, process));
-        }
+        let all = threads.len();
+        let is_first = |at: usize| at == 0 && told.len() < THREADS;
+        let works = |one: &ThreadBudget| work_share(one) >= SMALL;
+        let kept = (0..all).take_while(|&at| is_first(at) || works(threads[at]));
+        let kept = kept.count().min(OF_PROCESS).min(THREADS - told.len());
+        threads.truncate(kept);
+        more += all - kept;
+        told.extend(threads);
+    }
+    if !told.is_empty() {
+        parts.push(Part::Markup(drawn(budget, &told)));
+    }
+    for thread in &told {
+        parts.push(Part::Heading("", headed(budget, thread)));
+        parts.push(Part::Grid(table(budget, thread, SMALL)));
+    }
+    if more > 0 {
+        parts.push(Part::line(format!("{more} threads more work less.")));
     }
     if budget.left_out > 0 {
-        let _ = writeln!(text, "\n{} threads of the machine are left out.", budget.left_out);
+        let said = format!("{} threads of the machine are left out.", budget.left_out);
+        parts.push(Part::line(said));
     }
-    [headline, text]
+    let small = told.iter().flat_map(|thread| {
+        [Part::Heading("", headed(budget, thread)), Part::Grid(table(budget, thread, 0.0))]
+    });
+    let small: Vec<Part<'_>> = small.collect();
+    if !small.is_empty() {
+        parts.push(Part::Folded("All rows".to_owned(), false, small));
+    }
+    let heading = format!("Where the time goes, of {:.2} s", budget.width_s);
+    Section::new(Chapter::NONE, heading, parts)
+}
+
+fn work_share(thread: &ThreadBudget) -> f64 {
+    let is_work = |row: &&BudgetRow| {
+        !matches!(row.state, ThreadState::Asleep | ThreadState::Blocked | ThreadState::Untold)
+    };
+    let work_s: f64 = thread.rows.iter().filter(is_work).map(|row| row.s).sum();
+    work_s / thread.alive_s.max(1e-9)
 }
 
 /// Returns the chain of waits from `process` on as a sentence.
@@ -81,7 +125,7 @@ fn states(budget: &Budget, shares: &Shares, next: Option<u32>) -> Vec<String> {
         sleeps && next.is_some() && row.with == next
     };
     let mut parts: Vec<(f64, String)> = Vec::new();
-    for (state, name) in STATES {
+    for (state, name, _) in STATES {
         let rows = shares.rows.iter().filter(|(row, _)| row.state == state && !is_next(row));
         let rows = merged(budget, rows.map(|(row, share)| (row, *share)));
         let share: f64 = rows.iter().map(|row| row.share).sum();
@@ -147,39 +191,119 @@ fn described(budget: &Budget, row: &BudgetRow) -> String {
     }
 }
 
-/// Adds the table of a thread: its states with their rows, those that are small as one, and the
-/// sum.
-fn table(text: &mut String, budget: &Budget, thread: &ThreadBudget) {
+/// Returns the name of a thread, with its process and the role of that.
+fn headed(budget: &Budget, thread: &ThreadBudget) -> String {
     let of = match thread.thread == thread.process {
         true => named(budget, thread.process),
         false => format!("{} of {}", budget.name(thread.thread), named(budget, thread.process)),
     };
-    let alive_s = thread.alive_s;
-    let _ = writeln!(text, "\n{of}, {alive_s:.2} s:");
-    for (state, name) in STATES {
+    format!("{of}, {:.2} s", thread.alive_s)
+}
+
+/// Returns each state of a thread that has rows, with its share, those rows that have at least
+/// `least` of the time, and all that have less as one, with how many these are.
+fn by_state(
+    budget: &Budget,
+    thread: &ThreadBudget,
+    least: f64,
+) -> Vec<(&'static str, &'static str, f64, Vec<Merged>)> {
+    let mut all = Vec::new();
+    for (state, name, class) in STATES {
         let rows = thread.rows.iter().filter(|row| row.state == state);
-        let rows = merged(budget, rows.map(|row| (row, row.s / alive_s.max(1e-9))));
+        let mut rows = merged(budget, rows.map(|row| (row, row.s / thread.alive_s.max(1e-9))));
         let share: f64 = rows.iter().map(|row| row.share).sum();
-        if rows.is_empty() || share < SMALL / 10.0 {
+        if rows.is_empty() || share < NONE {
             continue;
         }
-        let _ = writeln!(text, "  {:>6.1} %  {name}", share * 100.0);
-        let (large, small): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.share >= SMALL);
-        for Merged { what, share, s, count } in large {
-            let times = match count {
-                0 => String::new(),
-                count => format!(", {count} × {:.1} µs", s * 1e6 / *count as f64),
-            };
-            let _ = writeln!(text, "            {:>5.1} %  {what}{times}", share * 100.0);
-        }
+        let small = rows.split_off(rows.partition_point(|row| row.share >= least));
         let sum: f64 = small.iter().map(|row| row.share).sum();
-        if sum >= SMALL / 10.0 {
-            let of = small.len();
-            let _ = writeln!(text, "            {:>5.1} %  {of} smaller", sum * 100.0);
+        if sum >= NONE {
+            let what = format!("{} smaller", small.len());
+            rows.push(Merged { what, share: sum, s: 0.0, count: 0 });
         }
+        all.push((name, class, share, rows));
+    }
+    all
+}
+
+/// Returns the table of a thread: its states with their rows, and the sum.
+fn table(budget: &Budget, thread: &ThreadBudget, least: f64) -> Grid {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let mut rows: Vec<Row> = Vec::new();
+    for (name, _, share, own) in by_state(budget, thread, least) {
+        let cells = [name.to_owned(), percent(share), String::new(), String::new()];
+        rows.push(Row { class: "head", ..cells.into() });
+        rows.extend(own.into_iter().map(|Merged { what, share, s, count }| {
+            let each = match count {
+                0 => [String::new(), String::new()],
+                count => [count.to_string(), format!("{:.1} µs", s * 1e6 / count as f64)],
+            };
+            let [count, each] = each;
+            [format!("  {what}"), percent(share), count, each].into()
+        }));
     }
     let sum: f64 = thread.rows.iter().map(|row| row.s).sum();
-    let _ = writeln!(text, "  {:>6.1} %  sum", sum / alive_s.max(1e-9) * 100.0);
+    let sum = percent(sum / thread.alive_s.max(1e-9));
+    rows.push(Row {
+        class: "head",
+        ..["sum".to_owned(), sum, String::new(), String::new()].into()
+    });
+    Grid::new("", ["state", ">share", ">times", ">each"]).rows(rows)
+}
+
+/// Returns a bar for each thread, a segment for each row, and what the colours are.
+fn drawn(budget: &Budget, threads: &[&ThreadBudget]) -> String {
+    let mut text = String::from("<p class=\"legend\">");
+    for (_, name, class) in STATES {
+        let _ = write!(text, "<span><i class=\"{class}\"></i>{name}</span> ");
+    }
+    let height = LINE * threads.len() as f64;
+    let _ = write!(
+        text,
+        "</p>\n<div class=\"scroll\"><svg class=\"budget\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">"
+    );
+    for (at, thread) in threads.iter().enumerate() {
+        let y = LINE * at as f64;
+        let below = y + BAR * 0.7;
+        let name = escape(&budget.name(thread.thread));
+        let role = budget.ends.get(&thread.process).map_or("", |end| end.role());
+        let _ = write!(
+            text,
+            "<text x=\"{:.0}\" y=\"{below:.1}\" class=\"end\">{name} <tspan class=\"dim\">{role}</tspan></text>",
+            LEFT - 8.0
+        );
+        let mut x = LEFT;
+        for (name, class, _, rows) in by_state(budget, thread, SMALL) {
+            for Merged { what, share, .. } in rows {
+                let width = share * (WIDTH - LEFT);
+                let percent = share * 100.0;
+                let _ = write!(
+                    text,
+                    "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\">\
+                     <title>{name}: {} {percent:.1} %</title></rect>",
+                    escape(&what)
+                );
+                let room = (width / LETTER) as usize;
+                let label = match what.chars().count() {
+                    0 => String::new(),
+                    letters if letters < room => what,
+                    _ if room > 6 => what.chars().take(room - 2).chain(['…']).collect(),
+                    _ => String::new(),
+                };
+                let _ = match label.is_empty() {
+                    true => Ok(()),
+                    false => write!(
+                        text,
+                        "<text x=\"{:.1}\" y=\"{below:.1}\">{}</text>",
+                        x + 4.0,
+                        escape(&label)
+                    ),
+                };
+                x += width;
+            }
+        }
+    }
+    text + "</svg></div>\n"
 }
 
 #[cfg(test)]
@@ -230,10 +354,12 @@ mod tests {
             "ask/1 (client) is in the kernel 8 % (sendto 8 %), asleep 91 % for serve/2 (server), \
              which is in its own code 64 % (work 64 %), blocked 20 % (fdatasync wal.log 20 %), \
              asleep 10 % (recvfrom, woken by ask/1 10 %), ready without a CPU 6 % (other has it 6 %).",
-            "    91.0 %  asleep\n             91.0 %  recvfrom, woken by serve/2, 1000 × 9100.0 µs",
-            "     0.8 %  in its own code\n              0.8 %  2 smaller",
-            "              6.0 %  other has it, 60 × 10000.0 µs",
-            "   100.0 %  sum",
+            "  ask/1 (client), 10.00 s:\n  state",
+            "\n  asleep                         91.0 %\n    recvfrom, woken by serve/2   91.0 %   1000  9100.0 µs\n",
+            "\n\n  serve/2 (server), 10.00 s:\n  state",
+            "\n    2 smaller                     0.8 %\n",
+            "\n    other has it                6.0 %     60  10000.0 µs\n",
+            "\n  sum                           100.0 %\n",
         ] {
             assert!(told.contains(line), "{line:?} in\n{told}");
         }

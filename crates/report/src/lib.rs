@@ -39,6 +39,7 @@ mod made_up;
 use std::fmt;
 
 pub use detail::{in_detail, spread};
+pub use html::surroundings::of_machine;
 use millstream_record::{ExperimentRecord, RunRecord};
 use model::Model;
 pub use tables::{grids, medians, trouble};

@@ -48,7 +48,7 @@ fn the_groups_of_a_command_are_told_shown_and_kept() {
         runs.iter().partition(|run| run.probes.budget.is_some());
     // One more has a budget, where programs may be loaded into the kernel.
     assert_eq!((others.len(), budgets.len()), (12, usize::from(found["budget"].is_object())));
-    assert_eq!(text.contains("Where the time goes:"), !budgets.is_empty(), "{text}");
+    assert_eq!(text.contains("Where the time goes, of"), !budgets.is_empty(), "{text}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_budget_is_told_of_the_command_or_why_there_is_none() {
     }
     assert!(out.contains("Where the time goes, of "), "{out}");
     // The shell waits for the program that it starts.
-    assert!(out.contains("asleep") && out.contains("wait4") && out.contains("%  sum"), "{out}");
+    assert!(out.contains("asleep") && out.contains("wait4") && out.contains("\n  sum  "), "{out}");
 }
 
 #[test]

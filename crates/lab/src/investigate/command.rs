@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use millstream_diagnose::causes::Force;
 use millstream_diagnose::stats::Rng;
 use millstream_foreign::shown;
+use millstream_observe::environment;
 use millstream_observe::probe::{Config, Host, NetSource, Sampler, kernel};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord, Timestamp, Window};
@@ -136,6 +137,7 @@ impl CommandSubject<'_> {
         let mut rng = Rng::new(self.seed ^ self.experiments.len() as u64);
         let mut experiment = ExperimentRecord::new(&self.name, self.seed, Timestamp::now());
         experiment.question.clone_from(&self.question);
+        experiment.environment = environment::capture();
         experiment.workloads = vec!["command".to_owned()];
         experiment.stacks = vec!["host".to_owned()];
         experiment.repeats = runs;

@@ -46,9 +46,10 @@ pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 pub use tried::tried;
 
 use millstream_diagnose::features::features;
+use millstream_observe::environment;
 use millstream_record::error::Error;
 use millstream_record::{Budget, FORMAT_VERSION, RunRecord, Tables};
-use millstream_report::medians;
+use millstream_report::{medians, of_machine};
 
 /// Fewest runs that are observed: fewer form no groups.
 pub const RUNS_LEAST: u32 = 8;
@@ -81,6 +82,9 @@ pub struct Investigation {
     pub format: u32,
     /// The workload or the command that was run, as the user would say it.
     pub subject: String,
+    /// When and where it was measured and with which settings, as names and values.
+    #[serde(default)]
+    pub facts: Vec<(String, String)>,
     /// Key of the result, in base units, its unit at the end.
     pub result: String,
     /// True when more of it is better.
@@ -240,6 +244,8 @@ pub fn investigate(
     found.suspects.extend(options.tried.iter().map(tried::suspect));
     forcing::force(subject, &mut found, options, tell);
     found.experiments = subject.experiments();
+    let begun = observed.first().map(|run| &run.started_at);
+    found.facts = begun.map_or(vec![], |begun| of_machine(begun, &environment::capture()));
     // Confirmed causes come first, refuted ones last. A cause whose forced runs decided nothing is
     // as likely as one that was not forced.
     found.suspects.sort_by_key(|suspect| match suspect.verdict() {
@@ -303,6 +309,7 @@ fn look(
     Ok(Investigation {
         format: FORMAT_VERSION,
         subject: subject.name(),
+        facts: vec![],
         result: key,
         higher_is_better,
         experiments: vec![],
@@ -531,9 +538,19 @@ mod tests {
         assert_eq!(found.budget.as_ref().unwrap().clients, [7]);
         let said = "near/7 is in its own code 100 % (work 100 %).";
         let text = found.text();
-        assert!(text.contains(&format!("Where the time goes:\n  {said}\n")), "{text}");
+        let goes = "Where the time goes, of 1.00 s";
+        assert!(text.contains(&format!("{goes}:\n  {said}\n")), "{text}");
+        // It is above everything else, and a segment of the bar is as long as its share.
         let page = found.html().replace("&#x2f;", "/");
-        assert!(page.contains(said) && page.contains("<pre><code>near/7, 1.00 s:\n"), "{page}");
+        let [first, second] =
+            ["<p class=\"verdict\">", "Runs form"].map(|one| page.find(one).unwrap());
+        assert!(
+            page[first..].starts_with(&format!("<p class=\"verdict\">{said}")) && first < second
+        );
+        assert!(text.find(goes) < text.find("Runs form"), "{text}");
+        let segment = "<rect class=\"k-usr\" x=\"230.0\" y=\"0.0\" width=\"890.0\" height=\"24\">\
+                       <title>in its own code: work 100.0 %</title></rect>";
+        assert!(page.contains(segment) && page.contains("<h4>near/7, 1.00 s</h4>"), "{page}");
     }
 
     #[test]

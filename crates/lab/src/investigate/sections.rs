@@ -41,19 +41,9 @@ impl Investigation {
 
     fn frame(&self) -> Frame<'_> {
         let scale = self.scale();
-        let mut sections = vec![
-            section("", vec![Part::InText(self.subject.clone())]),
-            section("", vec![Part::Answer(self.verdict())]),
-        ];
-        sections.extend(self.budget.iter().map(|spent| {
-            let [headline, tables] = budget::parts(&spent.budget, &spent.clients);
-            let on_page = vec![Part::Code(tables.trim().to_owned())];
-            let on_page = Part::Folded("The time of each thread".to_owned(), false, on_page);
-            section(
-                "Where the time goes",
-                vec![Part::line(headline), Part::InText(tables), on_page],
-            )
-        }));
+        let mut sections = vec![section("", self.about())];
+        sections.extend(self.budget.iter().map(|one| budget::section(&one.budget, &one.clients)));
+        sections.push(section("", vec![Part::Answer(self.verdict())]));
         sections.push(section("The runs", self.runs(&scale)));
         sections.extend(self.suspects.iter().map(|one| self.suspect(one, &scale)));
         let goes_with = if self.modes.len() > 1 { "the groups" } else { "the results" };
@@ -86,6 +76,11 @@ impl Investigation {
             ),
         ]);
         Frame { title: self.subject.clone(), sections }
+    }
+
+    /// Returns what was looked at, when, and where.
+    fn about(&self) -> Vec<Part<'_>> {
+        vec![Part::InText(self.subject.clone()), Part::Facts(self.facts.clone())]
     }
 
     fn runs(&self, scale: &Scale) -> Vec<Part<'_>> {

@@ -63,6 +63,7 @@ pub(super) fn capture(env: &mut Environment) {
 }
 
 fn kernel(env: &mut Environment) {
+    env.record("kernel.host_name", text("/proc/sys/kernel/hostname"));
     env.record("kernel.release", text("/proc/sys/kernel/osrelease"));
     env.record("kernel.version", text("/proc/sys/kernel/version"));
     env.record("kernel.command_line", text("/proc/cmdline"));

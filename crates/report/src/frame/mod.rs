@@ -71,6 +71,8 @@ pub enum Part<'a> {
     Styled(&'static str, String),
     /// A name, and values in boxes, on a page alone.
     Boxes(&'static str, String, Vec<String>),
+    /// Names with their values, in a text one line.
+    Facts(Vec<(String, String)>),
     /// Parts that the reader of a page opens, or that are open already.
     Folded(String, bool, Vec<Part<'a>>),
     /// Lines that stay as they are, on a page alone.
@@ -107,6 +109,7 @@ impl<'a> Part<'a> {
             Self::OnPage(parts) => return parts().into_iter().for_each(|part| part.for_page(out)),
             Self::InText(_) => return,
             Self::Grid(grid) if grid.is_empty() => return,
+            Self::Facts(all) if all.is_empty() => return,
             Self::Lines(all, _) | Self::Caution(all, _) | Self::Boxes(_, _, all)
                 if all.is_empty() =>
             {
@@ -132,12 +135,21 @@ impl<'a> Part<'a> {
             }
             Self::Grid(grid) if grid.is_empty() => {}
             Self::Grid(grid) => {
-                // A blank line is between two tables.
+                // A blank line is between two tables, before the heading of the second.
                 let is_second = out.iter().any(|line| line.starts_with('─'));
-                out.extend(is_second.then(String::new));
+                let is_headed = out.last().is_some_and(|line| line.ends_with(':'));
+                out.extend((is_second && !is_headed).then(String::new));
                 out.extend(grid.text().lines().map(str::to_owned));
             }
-            Self::Heading(_, text) => out.push(format!("{text}:")),
+            Self::Heading(_, text) => {
+                out.extend((!out.is_empty()).then(String::new));
+                out.push(format!("{text}:"));
+            }
+            Self::Facts(all) if all.is_empty() => {}
+            Self::Facts(all) => {
+                let all = all.into_iter().map(|(name, value)| format!("{name} {value}"));
+                out.push(all.collect::<Vec<_>>().join("; "));
+            }
             Self::InText(text) => out.extend(text.lines().map(str::to_owned)),
             Self::Styled(..) | Self::Boxes(..) | Self::Folded(..) => {}
             Self::Code(_) | Self::Markup(_) | Self::OnPage(_) => {}

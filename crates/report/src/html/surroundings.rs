@@ -3,41 +3,55 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_diagnose::units;
+use millstream_record::{Environment, Timestamp};
 
 use super::super::frame::{Cell, Column, Grid, Part, of_place};
 use super::super::model::Model;
 use super::super::room::{Detailed, Scope};
 use super::super::text::extent;
-use super::svg::escape;
 
 /// Values of a setting that are listed.
 const VALUES: usize = 8;
 
-/// Returns the line of facts below the answer.
+/// Settings that a reader of any result asks for, each with its fact.
+const SETTINGS: [(&str, &str); 5] = [
+    ("governor", "cpu.governor"),
+    ("congestion control", "sysctl.net.ipv4.tcp_congestion_control"),
+    ("tcp_rmem", "sysctl.net.ipv4.tcp_rmem"),
+    ("tcp_wmem", "sysctl.net.ipv4.tcp_wmem"),
+    ("queueing discipline", "sysctl.net.core.default_qdisc"),
+];
+
+/// Returns the facts below the answer.
 pub(super) fn facts<'a>(model: &Model<'_>) -> Part<'a> {
     let experiment = model.experiment;
-    let fact = |name: &str| experiment.environment.get(name).map(str::to_owned);
-    let begun = experiment.started_at.to_string().replace('T', " ");
-    let mut facts = vec![
-        ("measured", format!("{} UTC", begun.get(..16).unwrap_or(&begun))),
-        ("extent", extent(model)),
+    let mut facts = of_machine(&experiment.started_at, &experiment.environment);
+    facts.insert(1, ("extent".to_owned(), extent(model)));
+    facts.push(("seed".to_owned(), experiment.seed.to_string()));
+    Part::on_page(|| vec![Part::Facts(facts)])
+}
+
+/// Returns when it was measured, where, and with which settings, as names and values.
+pub fn of_machine(begun: &Timestamp, environment: &Environment) -> Vec<(String, String)> {
+    let fact = |name: &str| environment.get(name).map(str::to_owned);
+    let begun = begun.to_string().replace('T', " ");
+    let processor = fact("cpu.model").map(|cpu| match fact("cpu.count") {
+        Some(count) => format!("{count} × {cpu}"),
+        None => cpu,
+    });
+    let version = fact("millstream.version").map(|version| match fact("millstream.commit") {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version,
+    });
+    let facts = [
+        ("measured", Some(format!("{} UTC", begun.get(..16).unwrap_or(&begun)))),
+        ("host", fact("kernel.host_name")),
+        ("processor", processor),
+        ("kernel", fact("kernel.release")),
+        ("millstream", version),
     ];
-    if let Some(cpu) = fact("cpu.model") {
-        let count = fact("cpu.count").map_or(String::new(), |count| format!("{count} × "));
-        facts.push(("processor", format!("{count}{cpu}")));
-    }
-    facts.extend(fact("kernel.release").map(|kernel| ("kernel", kernel)));
-    if let Some(version) = fact("millstream.version") {
-        let commit =
-            fact("millstream.commit").map_or(String::new(), |commit| format!(" ({commit})"));
-        facts.push(("millstream", format!("{version}{commit}")));
-    }
-    facts.push(("seed", experiment.seed.to_string()));
-    let fact = |(name, value): &(&str, String)| {
-        format!("<div><dt>{name}</dt><dd>{}</dd></div>\n", escape(value))
-    };
-    let facts: String = facts.iter().map(fact).collect();
-    Part::Markup(format!("<dl class=\"facts\">\n{facts}</dl>\n"))
+    let facts = facts.into_iter().chain(SETTINGS.map(|(name, of)| (name, fact(of))));
+    facts.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// Every stack once with its colour, in the order of the cases.
