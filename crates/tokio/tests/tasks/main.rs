@@ -6,5 +6,6 @@ mod forward;
 
 mod idle;
 mod incoming;
+mod others;
 mod streams;
 mod support;
