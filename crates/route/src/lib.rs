@@ -4,8 +4,8 @@
 //!   body; look-ups write nothing and wait for nobody, also while routes change.
 //! - [`NeighborTable`]: ARP and neighbour discovery as one state machine (RFC 4861 section 7.3.2)
 //!   with bounded queues of waiting packets.
-//! - [`HeaderTemplate`]: the link, IP and transport headers of a flow, stamped with the generations
-//!   of both tables, so that one compare says whether they still hold.
+//! - [`HeaderTemplate`]: the link, IP and transport headers of a flow. They hold while the
+//!   generations of both tables stay.
 //! - [`address`]: addresses that follow from others.
 //!
 //! Nothing here does input or output or reads a clock: `now` is an argument.
@@ -34,4 +34,4 @@ pub use neighbor::{
 pub use prefix::{LinkId, NotAPrefix, Prefix};
 pub use route::{Reject, Route};
 pub use table::{RouteError, RouteTable, Routes};
-pub use template::{ApplyError, Generations, HeaderTemplate, Stamp, TransportChecksum};
+pub use template::{ApplyError, HeaderTemplate, Stamp, TransportChecksum};

@@ -14,19 +14,6 @@ use crate::limits::HEADER_TEMPLATE_BYTES;
 /// Headers of an Ethernet frame with an IPv4 packet.
 const ETHERNET_IPV4_BYTES: usize = ethernet::HEADER_LEN + ip::V4_HEADER_LEN;
 
-/// The generations of a route table and a neighbour table as one number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Generations(u64);
-
-impl Generations {
-    /// Joins [`Routes::generation`](crate::Routes::generation) and
-    /// [`NeighborTable::generation`](crate::NeighborTable::generation).
-    #[inline]
-    pub const fn new(routes: u32, neighbors: u32) -> Self {
-        Self((routes as u64) << 32 | neighbors as u64)
-    }
-}
-
 /// The values that differ from packet to packet of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
@@ -86,12 +73,13 @@ impl std::error::Error for ApplyError {}
 /// only lengths, identification, ECN and checksums are written anew, the IPv4 header checksum from
 /// a sum kept ready.
 ///
-/// It holds as long as the route and the neighbour it was made from: while [`valid`](Self::valid)
-/// for the present generations. Allocates nothing; 2.5 cache lines.
+/// It holds as long as the route and the neighbour it was made from: while
+/// [`Routes::generation`](crate::Routes::generation) and
+/// [`NeighborTable::generation`](crate::NeighborTable::generation) stay. Allocates nothing; 2.5
+/// cache lines.
 #[derive(Clone)]
 pub struct HeaderTemplate {
     bytes: [u8; HEADER_TEMPLATE_BYTES],
-    generations: Generations,
     /// Sum over the IPv4 header with length, identification, ECN and checksum zero.
     ip_sum: u32,
     /// Sum over the pseudo-header without the length, and over the template's transport header
@@ -113,7 +101,7 @@ impl HeaderTemplate {
     ///
     /// # Panics
     /// When `ip` is a fragment or its addresses are of two families.
-    pub fn new(ethernet: Option<&EthernetHeader>, ip: &IpHeader, generations: Generations) -> Self {
+    pub fn new(ethernet: Option<&EthernetHeader>, ip: &IpHeader) -> Self {
         assert!(ip.fragment.is_none(), "a template for whole packets");
         let mut bytes = [0; HEADER_TEMPLATE_BYTES];
         let l3 = ethernet.map_or(0, |header| header.emit(&mut bytes));
@@ -130,7 +118,6 @@ impl HeaderTemplate {
             ip_sum: checksum::sum(&bytes[l3..l4]),
             transport_sum: pseudo_header_sum(ip.src, ip.dst, ip.protocol, 0),
             bytes,
-            generations,
             version,
             protocol: ip.protocol,
             checksum_at: checksum_offset(ip.protocol),
@@ -148,10 +135,9 @@ impl HeaderTemplate {
         ethernet: Option<&EthernetHeader>,
         ip: &IpHeader,
         (src_port, dst_port): (u16, u16),
-        generations: Generations,
     ) -> Self {
         assert_eq!(ip.protocol, Protocol::UDP);
-        let mut template = Self::new(ethernet, ip, generations);
+        let mut template = Self::new(ethernet, ip);
         let l4 = usize::from(template.l4);
         UdpHeader::new(src_port, dst_port, 0).emit(&mut template.bytes[l4..]);
         template.bytes[l4 + 4..l4 + 8].fill(0);
@@ -159,12 +145,6 @@ impl HeaderTemplate {
         template.transport_sum = combine(template.transport_sum, ports, false);
         template.len += udp::HEADER_LEN as u8;
         template
-    }
-
-    /// Returns true if the route and the neighbour are still those it was made from. One compare.
-    #[inline]
-    pub fn valid(&self, now: Generations) -> bool {
-        self.generations == now
     }
 
     /// Returns the number of bytes it puts in front of a packet: the headroom to ask for.
@@ -416,7 +396,6 @@ impl fmt::Debug for HeaderTemplate {
         f.debug_struct("HeaderTemplate")
             .field("protocol", &self.protocol)
             .field("len", &self.len)
-            .field("generations", &self.generations)
             .finish_non_exhaustive()
     }
 }

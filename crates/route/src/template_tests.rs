@@ -62,7 +62,7 @@ proptest! {
             ..IpHeader::new(src, dst, protocol, payload.len())
         };
         let ethernet = (link > 0).then(|| ethernet(link > 1, &header));
-        let template = HeaderTemplate::new(ethernet.as_ref(), &header, Generations::default());
+        let template = HeaderTemplate::new(ethernet.as_ref(), &header);
         let mut packet = Packet::from_slice(&pool, 128, &payload).unwrap();
         if sum_known {
             packet.meta_mut().payload_sum = Some(checksum::sum(&payload[20..]) as u16);
@@ -113,7 +113,7 @@ proptest! {
         let pool = pool();
         let header = IpHeader::new(src, dst, Protocol::UDP, 0);
         let ports = (src_port, dst_port);
-        let template = HeaderTemplate::udp(None, &header, ports, Generations::default());
+        let template = HeaderTemplate::udp(None, &header, ports);
         let mut packet = Packet::from_slice(&pool, 128, &payload).unwrap();
         if sum_known {
             packet.meta_mut().payload_sum = Some(checksum::sum(&payload) as u16);
@@ -148,21 +148,12 @@ fn v4() -> IpHeader {
     IpHeader::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Protocol::TCP, 0)
 }
 
-#[test]
-fn holds_while_both_generations_do() {
-    let template = HeaderTemplate::new(None, &v4(), Generations::new(3, 5));
-    assert!(template.valid(Generations::new(3, 5)));
-    assert!(!template.valid(Generations::new(4, 5)));
-    assert!(!template.valid(Generations::new(3, 6)));
-    assert!(!template.valid(Generations::new(5, 3)));
-}
-
 /// The checksum's own place must be in the first frame, whatever the stamp says of the header's
 /// length.
 #[test]
 fn a_packet_that_ends_before_its_checksum_is_refused() {
     let pool = pool();
-    let template = HeaderTemplate::new(None, &v4(), Generations::default());
+    let template = HeaderTemplate::new(None, &v4());
     let at = tcp::CHECKSUM_OFFSET;
     for checksum in [TransportChecksum::Compute, TransportChecksum::Offload] {
         let stamp = Stamp { checksum, ..Stamp::default() };
@@ -179,7 +170,7 @@ fn a_packet_that_ends_before_its_checksum_is_refused() {
 
 #[test]
 fn a_template_shows_its_protocol_and_length() {
-    let template = HeaderTemplate::new(None, &v4(), Generations::default());
+    let template = HeaderTemplate::new(None, &v4());
     let shown = format!("{template:?}");
     assert!(shown.starts_with("HeaderTemplate {") && shown.contains("len: 20"), "{shown}");
 }
@@ -187,7 +178,7 @@ fn a_template_shows_its_protocol_and_length() {
 #[test]
 fn an_error_leaves_the_packet_as_it_was() {
     let pool = pool();
-    let template = HeaderTemplate::new(None, &v4(), Generations::default());
+    let template = HeaderTemplate::new(None, &v4());
     let compute = Stamp {
         transport_header_len: 20,
         checksum: TransportChecksum::Compute,
@@ -224,7 +215,7 @@ fn a_super_segment_beyond_the_length_field_says_nothing_of_its_length() {
     let data: Vec<u8> = (0..200_000_u32).map(|i| (i / 3) as u8).collect();
     let cases = [v4(), v6].map(|ip| [(ip, None), (ip, Some(ethernet(false, &ip)))]);
     for (ip, ethernet_of) in cases.as_flattened() {
-        let template = HeaderTemplate::new(ethernet_of.as_ref(), ip, Generations::default());
+        let template = HeaderTemplate::new(ethernet_of.as_ref(), ip);
         let mut packet = Packet::from_slice(&pool, 64, &data).unwrap();
         packet.head_mut().unwrap()[16..18].fill(0);
         template.apply(&mut packet, offload).unwrap();
@@ -244,7 +235,7 @@ fn a_super_segment_beyond_the_length_field_says_nothing_of_its_length() {
     }
     let compute = Stamp { checksum: TransportChecksum::Compute, ..offload };
     for (ip, stamp) in [(v4(), compute), (v6, compute), (udp, offload)] {
-        let template = HeaderTemplate::new(None, &ip, Generations::default());
+        let template = HeaderTemplate::new(None, &ip);
         let mut packet = Packet::from_slice(&pool, 64, &data).unwrap();
         let packet_len = data.len() + template.header_len();
         assert_eq!(template.apply(&mut packet, stamp), Err(ApplyError::TooLong { packet_len }));

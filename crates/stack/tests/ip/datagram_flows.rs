@@ -507,3 +507,26 @@ fn a_blocking_read_of_many_has_what_a_link_shows() {
         assert_eq!(stack.engine().stats().udp_rx_shown, round * 20);
     }
 }
+
+/// A known flow is forgotten with its socket, and when another socket takes it; another's end does
+/// nothing to it.
+#[test]
+fn a_known_flow_lasts_as_long_as_it_is_for_its_socket() {
+    let mut host = Host::new(Medium::Ethernet);
+    let shapes = [0, 1, 2].map(|n| Shape { v6: true, ..Shape::good(&[n; 9]) });
+    let peer = |port| SocketAddr::new(shapes[0].ip().src, port);
+    let own = SocketAddr::new(shapes[0].ip().dst, PORT);
+    let mut sockets = host.engine.sockets();
+    let (third, other) = (sockets.udp_bind(own), sockets.udp_bind("[::]:0".parse().expect("any")));
+    let (third, other) = (third.expect("bind"), other.expect("bind"));
+    host.engine.udp(third).connect(peer(9)).expect("connected");
+    assert_eq!(host.take(&shapes, true).len(), 3);
+    host.engine.close(other);
+    assert_eq!(host.take(&shapes, true).len(), 3);
+    assert_eq!(host.engine.stats().udp_rx_known, 4, "all but the first two");
+    host.engine.udp(third).connect(peer(shapes[0].from)).expect("connected");
+    assert_eq!(host.take(&shapes, true), []);
+    host.engine.close(third);
+    assert_eq!(host.take(&shapes, true).len(), 3);
+    assert_eq!(host.engine.stats().udp_rx_known, 8, "all but the first each time");
+}

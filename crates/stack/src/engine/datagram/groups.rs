@@ -84,7 +84,7 @@ impl UdpLayer {
             return Err(Error::Limit("groups"));
         }
         // Datagrams may go to others from cx.now on.
-        self.flows.forget();
+        self.flows.forget(None);
         Ok(())
     }
 

@@ -33,7 +33,7 @@ impl DatagramRoute {
         let mut header = IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, 0);
         marks.write(&mut header);
         let ports = (local.port(), remote.port());
-        let template = HeaderTemplate::udp(ethernet.as_ref(), &header, ports, generations);
+        let template = HeaderTemplate::udp(ethernet.as_ref(), &header, ports);
         cx.stats.templates_built += 1;
         Some(Self { remote, hop, generations, template, note_at: cx.now })
     }

@@ -75,8 +75,6 @@ pub(crate) struct Flow {
 #[derive(Default)]
 struct Known {
     flow: Option<Flow>,
-    /// The flow is one of this generation.
-    generation: u64,
     /// The key of the last datagram that found no flow here.
     missed: u64,
 }
@@ -90,7 +88,6 @@ struct Candidate {
 /// See the module text.
 pub(crate) struct Flows {
     known: Box<[Known]>,
-    generation: u64,
     candidate: Option<Candidate>,
 }
 
@@ -98,19 +95,21 @@ impl Flows {
     /// Begins without flows.
     pub fn new() -> Self {
         let known = (0..FLOWS).map(|_| Known::default()).collect();
-        Self { known, generation: 0, candidate: None }
+        Self { known, candidate: None }
     }
 
-    /// Forgets all flows, as the rules have changed by which datagrams are received, or for whom.
-    pub fn forget(&mut self) {
-        self.generation += 1;
+    /// Forgets the flows of a socket that gets nothing any more; of all (`None`), where the rules
+    /// have changed by which datagrams are received, or for whom.
+    pub fn forget(&mut self, slot: Option<u32>) {
+        for Known { flow, .. } in &mut self.known {
+            flow.take_if(|flow| slot.is_none_or(|slot| flow.slot == slot));
+        }
     }
 
     /// Returns the flow in this place, if any.
     #[inline]
     pub fn at(&self, place: &Place) -> Option<&Flow> {
-        let known = self.known.get(place.at)?;
-        known.flow.as_ref().filter(|_| known.generation == self.generation)
+        self.known.get(place.at)?.flow.as_ref()
     }
 
     /// Proposes a datagram that takes the long way now; the second of a flow is worth learning
@@ -126,7 +125,7 @@ impl Flows {
     pub fn learn(&mut self, info: DatagramInfo, from: SocketAddr, slot: u32) {
         let Some(Candidate { bytes, place }) = self.candidate.take() else { return };
         let flow = Some(Flow::new(bytes, place.shape, info, from, slot));
-        self.known[place.at] = Known { flow, generation: self.generation, missed: place.key };
+        self.known[place.at] = Known { flow, missed: place.key };
     }
 
     /// Forgets the proposed datagram, which has come to the end of its way.

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::{Instant, Packet};
-use millstream_route::{Generations, HeaderTemplate, LinkId};
+use millstream_route::{HeaderTemplate, LinkId};
 
 use super::info::{DatagramInfo, Marks};
 use super::udp_flows::Flows;
 use super::udp_ports::{Members, Ports};
 use super::udp_rules::{UdpFlow, UdpRules};
 use crate::engine::ip::path_mtus::sent_lately::{NOTE_EVERY, least_path_mtu};
+use crate::engine::ip::reach::Generations;
 use crate::engine::sources::Counted;
 use crate::engine::{Account, Held, NextHop, Serial};
 use crate::error::Error;
@@ -198,7 +199,6 @@ pub(crate) struct UdpLayer {
     pub sockets: Slab<UdpSocket>,
     ports: Ports,
     limit_bytes: usize,
-    /// Forgotten when a socket changes.
     pub flows: Flows,
     pub refused: Refused,
     pub rules: UdpRules,
@@ -238,7 +238,7 @@ impl UdpLayer {
         let id = self.insert(local)?;
         self.ports.bind(id.slot(), local, shared);
         self.by_id(id)?.is_bound = true;
-        self.flows.forget();
+        self.flows.forget(None);
         Ok(id)
     }
 
@@ -307,7 +307,7 @@ impl UdpLayer {
         if socket.is_bound {
             socket.is_bound = false;
             self.ports.remove(slot, socket.local, socket.remote);
-            self.flows.forget();
+            self.flows.forget(Some(slot));
         }
     }
 
@@ -366,6 +366,7 @@ impl UdpLayer {
         socket.route = None;
         socket.is_bound = true;
         ports.add(id.slot(), socket.local, socket.remote);
+        self.flows.forget(None);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ mod reassembly;
 use std::net::IpAddr;
 
 use millstream_packet::{Instant, Packet};
-use millstream_route::{Action, Generations, LinkId, Routes};
+use millstream_route::{Action, LinkId, Routes};
 use millstream_wire::icmp::{Icmp, Quote, Unreachable};
 use millstream_wire::ip::Version;
 
@@ -30,7 +30,7 @@ use crate::engine::ip::icmp::rate::AnswerLimit;
 use crate::engine::ip::path_mtus::PathMtus;
 use crate::engine::ip::path_mtus::sent_lately::SentLately;
 use crate::engine::ip::reach::claims::AddressConfig;
-use crate::engine::ip::reach::{IpReach, NextHop};
+use crate::engine::ip::reach::{Generations, IpReach, NextHop};
 use crate::engine::ip::reassembly::Reassembly;
 use crate::engine::links::{ReversePath, Serial};
 use crate::engine::words;
@@ -107,9 +107,8 @@ impl IpLayer {
     /// of their size.
     #[inline]
     pub fn datagram_generations(&self) -> Generations {
-        let routes = self.reach.routing.generation();
-        let routes = routes.wrapping_add(self.path_mtus.generation);
-        Generations::new(routes, self.reach.neighbors.generation())
+        let Generations { routes, neighbors } = self.reach.generations();
+        Generations { routes: routes.wrapping_add(self.path_mtus.generation), neighbors }
     }
 
     /// See [`RoutesHandle::set_forwarding`](crate::RoutesHandle::set_forwarding).

@@ -312,7 +312,7 @@ impl Engine {
         }
         // Headers of flows may be others now.
         self.rx.forget_flows();
-        self.udp.flows.forget();
+        self.udp.flows.forget(None);
     }
 
     /// Hands a segment of a known flow to its connection. Gives back one whose connection is gone.

@@ -1,7 +1,7 @@
 //! The cached way of a connection: headers built ahead, and what the link does for it.
 
 use millstream_packet::BATCH_LIMIT;
-use millstream_route::{Generations, HeaderTemplate, LinkId, TransportChecksum};
+use millstream_route::{HeaderTemplate, LinkId, TransportChecksum};
 use millstream_tcp::{Connection, FourTuple, PayloadSource, Segment, TransmitLimits};
 
 use millstream_wire::ip::{IpHeader, Protocol, V4_HEADER_LEN, V6_HEADER_LEN};
@@ -9,7 +9,7 @@ use millstream_wire::tcp::MAX_HEADER_LEN;
 
 use crate::engine::Serial;
 use crate::engine::context::Context;
-use crate::engine::ip::reach::{IpReach, NextHop};
+use crate::engine::ip::reach::{Generations, IpReach, NextHop};
 use crate::tuning::HEADROOM_BYTES;
 
 /// A connection's next hop, as it was when last looked up.
@@ -143,7 +143,7 @@ impl CachedRoute {
         // Being used can change the table's generation.
         let generations = reach.generations();
         let is_resolved = ethernet.is_some();
-        let template = HeaderTemplate::new(ethernet.flatten().as_ref(), &header, generations);
+        let template = HeaderTemplate::new(ethernet.flatten().as_ref(), &header);
         cx.stats.templates_built += u64::from(is_resolved);
         let limits = transmit_limits(reach, hop, dst.is_ipv4());
         let checksum = match limits.payload {

@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 
-use millstream_route::{Generations, LinkId};
+use millstream_route::LinkId;
 
 use crate::engine::context::Context;
-use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::{Generations, IpReach};
 use crate::engine::tcp::TcpLayer;
 
 /// See the module text.

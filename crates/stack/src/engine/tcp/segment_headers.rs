@@ -250,7 +250,6 @@ const _: () = assert!(BATCH_LIMIT <= u64::BITS as usize);
 mod tests {
     use super::*;
     use millstream_packet::PoolConfig;
-    use millstream_route::Generations;
     use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
     use millstream_wire::ip::{self, IpHeader, Protocol};
     use millstream_wire::tcp::{SeqNumber, TcpOptions, Timestamps};
@@ -264,7 +263,7 @@ mod tests {
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
         let ethernet = EthernetHeader::new(mac, mac, EtherType::of(&dst));
         let ip = IpHeader::new(src, dst, Protocol::TCP, 0);
-        HeaderTemplate::new((!is_bare).then_some(&ethernet), &ip, Generations::default())
+        HeaderTemplate::new((!is_bare).then_some(&ethernet), &ip)
     }
 
     /// The bytes behind `headroom` free ones, with their sum, or as a view that nothing can be put

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use millstream_link::Medium;
 use millstream_packet::Instant;
-use millstream_route::{Generations, LinkId, Route};
+use millstream_route::{LinkId, Route};
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 
-use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::{Generations, IpReach};
 
 /// Hops that are remembered. Of two in the same place the one looked up last is.
 const HOPS: usize = 64;

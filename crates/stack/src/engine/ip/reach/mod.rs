@@ -22,9 +22,7 @@ use std::net::IpAddr;
 
 use millstream_link::{LinkError, Medium};
 use millstream_packet::Instant;
-use millstream_route::{
-    Generations, LinkId, NeighborConfig, NeighborTable, Prefix, Reject, Route, Routes,
-};
+use millstream_route::{LinkId, NeighborConfig, NeighborTable, Prefix, Reject, Route, Routes};
 use millstream_wire::ethernet::{EtherType, EthernetHeader};
 
 use crate::engine::context::Context;
@@ -53,6 +51,14 @@ impl NextHop {
     pub fn within(self, path_mtu: Option<usize>) -> Self {
         Self { mtu: path_mtu.map_or(self.mtu, |mtu| mtu.min(self.mtu)), ..self }
     }
+}
+
+/// Generations of routes and neighbours: whoever keeps a next hop, or headers for it, looks it up
+/// anew when they are others. What is kept of received flows goes by [`Changes`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) struct Generations {
+    pub routes: u32,
+    pub neighbors: u32,
 }
 
 /// Changes of addresses and links, for those who go by them.
@@ -206,12 +212,10 @@ impl IpReach {
         }
     }
 
-    /// The generations that cached routes are compared with. What changes a link counts as a change
-    /// of the routes over it.
+    /// Returns the generations now. What changes a link counts as a change of the routes over it.
     #[inline]
     pub fn generations(&self) -> Generations {
-        let routes = self.routing.generation();
-        Generations::new(routes, self.neighbors.generation())
+        Generations { routes: self.routing.generation(), neighbors: self.neighbors.generation() }
     }
 
     /// The link header to `dst` by `hop`, if its link has one (inner `None` otherwise). `None`
