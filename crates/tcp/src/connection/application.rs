@@ -220,11 +220,6 @@ impl Connection {
         self.sending.snd.mss().max(1) as u32
     }
 
-    /// Bytes received and not read.
-    pub fn readable_bytes(&self) -> usize {
-        self.receiving.rcv.queue().len()
-    }
-
     /// Bytes written and not acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.sending.snd.queue().len()

@@ -412,7 +412,7 @@ impl Net {
             let deadlines = deadlines.map(|at| at + late);
             let slow = self.sides.iter().any(|s| {
                 (1..1 << 20).contains(&s.read_chunk)
-                    && s.connection.as_ref().is_some_and(|c| c.readable_bytes() > 0)
+                    && s.connection.as_ref().is_some_and(|c| !c.receiving.rcv.queue().is_empty())
             });
             let again = slow.then(|| self.now + Duration::from_micros(100));
             let Some(next) = deadlines.chain(arrival).chain(again).min() else { return done(self) };

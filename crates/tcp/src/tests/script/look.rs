@@ -13,7 +13,7 @@ impl Script {
                 }
             }
             "readable" => {
-                let got = self.conn().readable_bytes();
+                let got = self.conn().receiving.rcv.queue().len();
                 if got != number::<usize>(words[1]) {
                     self.fail(format!("{got} bytes readable"));
                 }
