@@ -27,6 +27,9 @@ enum { NOTHING, FILE, PIPE, DEVICE, ANONYMOUS, UNIX_SOCKET, TCP_SOCKET, UDP_SOCK
 #define KERNEL_THREAD 0xfffe
 #define USER 0xfffd
 
+/* The scheduler reads its clock some 1 us after a switch is told: only more than this was stolen. */
+#define STOLEN_LEAST_NS 50000
+
 #define TASK_UNINTERRUPTIBLE 0x2
 #define TASK_DEAD 0x80
 #define PF_KTHREAD 0x00200000
@@ -375,7 +378,7 @@ int sched_switch(u64 *ctx)
 	if (t) {
 		u64 ns = now - t->since, ran = before->se.sum_exec_runtime - t->ran_before;
 		t->on_ns += ns;
-		t->ran_ns += t->ran_before && ran < ns ? ran : ns;
+		t->ran_ns += t->ran_before && ran + STOLEN_LEAST_NS < ns ? ran : ns;
 		t->since = now;
 		if (could_go_on) {
 			t->state = READY;
