@@ -17,6 +17,8 @@
 //!   leaves its waker, looks again, and is pending: no wake-up is lost, and each wait is one.
 //! - The engine's thread sleeps until its links, its timers or a task have something. While nothing
 //!   moves, neither it nor a task is woken: there is no tick, and an idle socket costs no time.
+//! - An engine may also be a future of the runtime's ([`in_task`]): sockets are the same, and the
+//!   task takes the turns.
 //! - One engine serves any number of runtimes; sockets are `Send` and `Sync`.
 //! - Memory is bounded by the rings (512 KiB out, 2 MiB in, less with many streams) and by the
 //!   engine's [`Limits`](millstream::Limits). A stream that is not read closes its window.
@@ -37,6 +39,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
+mod engine;
 mod incoming;
 mod listener;
 mod tcp;
@@ -48,6 +51,7 @@ use std::time::Duration;
 pub use millstream::net::{Placement, Stack};
 pub use millstream::{Error, Undelivered};
 
+pub use engine::in_task;
 pub use incoming::{Incoming, Request};
 pub use listener::TcpListener;
 pub use tcp::{EndsWriting, OwnedReadHalf, OwnedWriteHalf, ReadHalf, TcpStream, WriteHalf};

@@ -219,6 +219,17 @@ impl PollEntry {
     }
 }
 
+/// Returns a duplicate of a descriptor, for whoever is to have one that stays open.
+///
+/// # Errors
+/// For a number that is no open descriptor, and when the process has no free one.
+pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC takes no pointers, and checks the number.
+    let fd = check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) })?;
+    // SAFETY: `fd` was just opened and is owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Sleeps until one of `entries` is ready or `timeout` has passed (`None`: for ever) and returns
 /// how many are ready. A signal ends the sleep early with 0. Entries after the first [`POLL_LIMIT`]
 /// are refused.

@@ -61,6 +61,7 @@ pub(crate) use memory::pace::Passed;
 pub(crate) use random::Random;
 pub(crate) use reader::{Reader, copy_many};
 pub use reader::{Received, ReceivedDatagram};
+pub(crate) use sleep::Sleep;
 
 pub use tcp::options::TcpSocketOptions;
 pub use tcp::requests::Refusal;

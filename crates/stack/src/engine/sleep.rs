@@ -40,6 +40,17 @@ const AWAITED: u32 = 4;
 /// Time that an engine without a free frame waits before it looks again.
 const DRY_PAUSE: Duration = Duration::from_millis(1);
 
+/// A sleep that has begun.
+pub(crate) struct Sleep {
+    began: Instant,
+    /// The engine had polled before.
+    polled: bool,
+    /// The longest that it may last; `None` for ever.
+    pub limit: Option<Duration>,
+    /// The descriptors before this are the engine's and its links'.
+    of_links: usize,
+}
+
 /// When to poll on and when to sleep.
 pub(super) struct Sleeper {
     bell: Arc<Bell<EventFd>>,
@@ -253,61 +264,89 @@ impl Engine {
         max_sleep: Option<Duration>,
         busy: impl Fn() -> bool,
     ) -> io::Result<()> {
-        let now = self.cx.now;
-        if max_sleep == Some(Duration::ZERO) || turn.next_deadline.is_some_and(|due| due <= now) {
-            return Ok(());
+        if let Some(sleep) = self.begin_sleep(turn, max_sleep, busy) {
+            poll(sleep.entries(self), sleep.limit)?;
+            sleep.end(self);
+        }
+        Ok(())
+    }
+
+    /// Begins the sleep of [`idle_unless`](Self::idle_unless), which lasts until one of its
+    /// descriptors is ready or its limit is over, and is ended then. `None` for a turn that comes
+    /// before a sleep.
+    pub(crate) fn begin_sleep(
+        &mut self,
+        turn: Turn,
+        max_sleep: Option<Duration>,
+        busy: impl Fn() -> bool,
+    ) -> Option<Sleep> {
+        let began = self.cx.now;
+        if max_sleep == Some(Duration::ZERO) || turn.next_deadline.is_some_and(|due| due <= began) {
+            return None;
         }
         let polled = self.sleeper.idle_since.is_some();
         let makes_way = std::mem::take(&mut self.sleeper.makes_way);
-        if self.sleeper.keeps_polling(now) {
+        if self.sleeper.keeps_polling(began) {
             match makes_way {
                 true => std::thread::yield_now(),
                 false => std::hint::spin_loop(),
             }
             self.cx.stats.stages.mark(Stage::Poll, 0);
-            return Ok(());
+            return None;
         }
         if self.sleeper.yielding.is_due() {
             std::thread::yield_now();
-            let length = self.refresh_time().saturating_duration_since(now);
+            let length = self.refresh_time().saturating_duration_since(began);
             self.sleeper.yielded(polled, length);
             self.cx.stats.stages.mark(Stage::Sleep, 0);
-            return Ok(());
+            return None;
         }
-        let next = self.put_off_timers(turn.next_deadline, now);
+        let next = self.put_off_timers(turn.next_deadline, began);
         // Without a free frame nothing can be received or sent, and nobody tells when one is
         // released.
         let is_dry = self.cx.pool.is_dry();
         if self.tcp.writes.may_tell_starved(&mut self.cx) {
-            return Ok(());
+            return None;
         }
         let dry = self.tcp.tx.is_starved() || is_dry;
         let limits = [
-            next.map(|due| due.saturating_duration_since(now)),
+            next.map(|due| due.saturating_duration_since(began)),
             max_sleep,
-            self.memory.rest(now, &self.cx.pool),
+            self.memory.rest(began, &self.cx.pool),
             (dry || self.tcp.writes.has_starved()).then_some(DRY_PAUSE),
         ];
         let limit = limits.into_iter().flatten().min();
-        let bell = Arc::clone(&self.sleeper.bell);
-        let mut rung = !bell.announce();
-        if !rung && !busy() && self.sleeper.prepare(&mut self.ip.reach.links, dry) {
-            self.cx.stats.sleeps += 1;
-            let of_links = self.sleeper.entries.len();
-            self.live.watch(&mut self.sleeper.entries);
-            poll(&mut self.sleeper.entries, limit)?;
-            rung = self.sleeper.entries[0].ready;
-            let woke = self.refresh_time();
-            let others = self.sleeper.entries.get(of_links..).unwrap_or_default();
-            self.live.woken(others, woke);
-            let length = woke.saturating_duration_since(now);
-            self.sleeper.slept(polled, length);
-            let stats = &mut self.cx.stats;
-            stats.batches.sleep_us.add(length.as_micros() as usize);
-            stats.stages.mark(Stage::Sleep, 1);
+        let is_rung = !self.sleeper.bell.announce();
+        if is_rung || busy() || !self.sleeper.prepare(&mut self.ip.reach.links, dry) {
+            self.sleeper.woken |= self.sleeper.bell.end(is_rung);
+            return None;
         }
-        self.sleeper.woken |= bell.end(rung);
-        Ok(())
+        self.cx.stats.sleeps += 1;
+        let of_links = self.sleeper.entries.len();
+        self.live.watch(&mut self.sleeper.entries);
+        Some(Sleep { began, polled, limit, of_links })
+    }
+}
+
+impl Sleep {
+    /// Returns the descriptors that end it, as poll(2) has them.
+    pub fn entries<'a>(&self, engine: &'a mut Engine) -> &'a mut [PollEntry] {
+        &mut engine.sleeper.entries
+    }
+
+    /// Ends it, with what its descriptors were last found to be.
+    pub fn end(self, engine: &mut Engine) {
+        let Self { began, polled, of_links, .. } = self;
+        let is_rung = engine.sleeper.entries[0].ready;
+        let woke = engine.refresh_time();
+        let others = engine.sleeper.entries.get(of_links..).unwrap_or_default();
+        engine.live.woken(others, woke);
+        let length = woke.saturating_duration_since(began);
+        engine.sleeper.slept(polled, length);
+        let stats = &mut engine.cx.stats;
+        stats.batches.sleep_us.add(length.as_micros() as usize);
+        stats.stages.mark(Stage::Sleep, 1);
+        engine.sleeper.woken |= engine.sleeper.bell.end(is_rung);
     }
 }
 

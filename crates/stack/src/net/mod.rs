@@ -14,6 +14,7 @@
 )]
 
 mod datagrams;
+mod engine_task;
 mod listener;
 mod mailbox;
 mod metered;
@@ -36,6 +37,7 @@ mod udp;
 mod waiter;
 mod worker;
 
+pub use engine_task::{EngineTask, TaskSleep};
 pub use poller::Poller;
 pub use requests::{TcpRequest, TcpRequests};
 pub use stack::{Placement, Stack};

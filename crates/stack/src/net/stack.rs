@@ -8,6 +8,7 @@ use std::time::Duration;
 use millstream_link::sys::IdleLatencyState;
 use millstream_packet::Pool;
 
+use super::engine_task::EngineTask;
 use super::mailbox::{Mailbox, enter_engine, may_wait, question};
 use super::ready::ReadySet;
 use super::worker::Worker;
@@ -106,6 +107,21 @@ impl Stack {
         Ok(Self { handle: Arc::new(Handle { mailbox, thread, undelivered }) })
     }
 
+    /// Returns the handle of an engine that has no thread, and the engine as the work of a task.
+    /// Fails where the engine's [`Limits`](crate::Limits) allow more than 262,144 sockets of a kind.
+    ///
+    /// A call that waits for the engine in the thread that runs the task waits for ever: there the
+    /// calls that a task waits for are to be used. [`shutdown`](Self::shutdown) tells the task to end, and
+    /// does not wait for it.
+    pub fn in_task(mut engine: Engine) -> io::Result<(Self, EngineTask)> {
+        // Others are to have the thread while there is nothing to do.
+        engine.set_busy_poll(Duration::ZERO);
+        let worker = worker(engine)?;
+        let (mailbox, undelivered) = (Arc::clone(&worker.mailbox), OnceLock::new());
+        let handle = Arc::new(Handle { mailbox, thread: Mutex::new(None), undelivered });
+        Ok((Self { handle }, EngineTask::new(worker)))
+    }
+
     /// Ends the engine: open connections are shut down, and those that nobody accepted are reset.
     /// Written data is still delivered to its peers, for [`Placement::linger`] at most; where that
     /// is not set, for as long as one of them acknowledges something every five seconds. Then peers
@@ -188,10 +204,6 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
         millstream_link::sys::pin_current_thread(cpu).map_err(named)?;
     }
     let mut engine = build()?;
-    let limits = engine.inspect().limits();
-    if limits.connection_slots().max(limits.udp_sockets).max(limits.listeners) > ReadySet::LIMIT {
-        return Err(Error::Invalid("more sockets than an engine in its own thread can have").into());
-    }
     if let Some(busy_poll) = placement.busy_poll {
         engine.set_busy_poll(busy_poll);
     }
@@ -201,7 +213,15 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
     if placement.live.is_some() {
         engine.set_live(placement.live.as_ref());
     }
-    let worker = Worker::new(engine);
+    let worker = worker(engine)?;
     worker.mailbox.linger.put(placement.linger);
     Ok(worker)
+}
+
+fn worker(engine: Engine) -> io::Result<Worker> {
+    let limits = engine.inspect().limits();
+    if limits.connection_slots().max(limits.udp_sockets).max(limits.listeners) > ReadySet::LIMIT {
+        return Err(Error::Invalid("more sockets than an engine in its own thread can have").into());
+    }
+    Ok(Worker::new(engine))
 }

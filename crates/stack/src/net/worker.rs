@@ -8,13 +8,14 @@ use std::time::Duration;
 use super::mailbox::Mailbox;
 use super::sockets::Sockets;
 use super::waiter::take_woke;
+use crate::engine::Sleep;
 use crate::engine::tcp::ending::Lingering;
 use crate::tuning::{GOODBYE, LINGER_LOOK};
-use crate::{Engine, Undelivered};
+use crate::{Engine, Turn, Undelivered};
 
 /// See the module text.
 pub struct Worker {
-    sockets: Sockets,
+    pub sockets: Sockets,
     pub mailbox: Arc<Mailbox>,
 }
 
@@ -38,10 +39,7 @@ impl Worker {
     /// nothing, or before that where it is better ([`Engine::run_once`]).
     fn step(&mut self) -> io::Result<()> {
         let mailbox = Arc::clone(&self.mailbox);
-        self.sockets.engine.refresh_time();
-        self.sockets.streams.share_memory(&self.sockets.engine);
-        let mut busy = self.application() | self.sockets.look_at_ways();
-        busy |= self.sockets.streams.tell_starved(&self.sockets.engine);
+        let mut busy = self.begin();
         let max_sleep = self.sockets.streams.starved.rest();
         let mut rested = false;
         if !busy && let Some(quiet) = self.sockets.engine.sleeps_before_turn() {
@@ -49,15 +47,9 @@ impl Worker {
             busy = self.application();
             rested = true;
         }
-        let turn = self.sockets.engine.turn(self.sockets.engine.now());
-        busy |= self.sockets.deliver();
-        busy |= self.sockets.engine.flush_if_due();
-        // Sent packets have made room.
-        busy |= self.sockets.deliver();
+        let quiet = self.turn(busy);
         let engine = &mut self.sockets.engine;
-        if busy || turn.progress {
-            engine.worked();
-        } else if !rested {
+        if let Some(turn) = quiet.filter(|_| !rested) {
             // A thread that was woken may wait for this very core, and polling would keep it from
             // that.
             if take_woke() {
@@ -66,6 +58,37 @@ impl Worker {
             engine.idle_unless(turn, max_sleep, || mailbox.is_busy())?;
         }
         Ok(())
+    }
+
+    /// Does the work that has come since the last turn; returns true if there was any.
+    fn begin(&mut self) -> bool {
+        self.sockets.engine.refresh_time();
+        self.sockets.streams.share_memory(&self.sockets.engine);
+        let busy = self.application() | self.sockets.look_at_ways();
+        busy | self.sockets.streams.tell_starved(&self.sockets.engine)
+    }
+
+    /// Takes a turn, and hands the sockets' news over. Returns the turn if there was nothing.
+    fn turn(&mut self, mut busy: bool) -> Option<Turn> {
+        let turn = self.sockets.engine.turn(self.sockets.engine.now());
+        busy |= self.sockets.deliver();
+        busy |= self.sockets.engine.flush_if_due();
+        // Sent packets have made room.
+        busy |= self.sockets.deliver();
+        if busy || turn.progress {
+            self.sockets.engine.worked();
+            return None;
+        }
+        Some(turn)
+    }
+
+    /// Works as the thread does, up to where that would sleep: returns the sleep that has begun, or
+    /// `None` if there was work.
+    pub fn work(&mut self) -> Option<Sleep> {
+        let busy = self.begin();
+        let turn = self.turn(busy)?;
+        let (max_sleep, mailbox) = (self.sockets.streams.starved.rest(), &self.mailbox);
+        self.sockets.engine.begin_sleep(turn, max_sleep, || mailbox.is_busy())
     }
 
     /// Takes up the work that the application's threads have left; returns true if there was any.
@@ -86,7 +109,7 @@ impl Worker {
 
     /// Closes everything, tells all waiting threads, and lets written data leave. Connections that
     /// are not at their end then are reset.
-    fn finish(&mut self) -> Undelivered {
+    pub fn finish(&mut self) -> Undelivered {
         let before = self.undelivered();
         for call in self.mailbox.take_calls() {
             call(&mut self.sockets);

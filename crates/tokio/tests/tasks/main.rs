@@ -2,6 +2,7 @@
 
 mod cancel;
 mod datagrams;
+mod engine;
 mod forward;
 
 mod idle;
