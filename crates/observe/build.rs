@@ -11,11 +11,11 @@ fn main() {
     // The reflog grows with every commit and checkout; without it (a shallow copy) HEAD must do.
     // A debug build is not worth a rebuild for it.
     let debug = std::env::var("PROFILE").is_ok_and(|profile| profile == "debug");
-    for path in ["../../.git/logs/HEAD", "../../.git/HEAD"] {
-        if !debug && Path::new(path).exists() {
-            println!("cargo:rerun-if-changed={path}");
-            break;
-        }
+    // In a linked work tree they lie elsewhere.
+    let found = |name: &&str| git(&["rev-parse", "--git-path", name]);
+    let mut paths = ["logs/HEAD", "HEAD"].iter().filter_map(found);
+    if let Some(path) = paths.find(|path| !debug && Path::new(path).exists()) {
+        println!("cargo:rerun-if-changed={path}");
     }
     if let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
         println!("cargo:rustc-env=MILLSTREAM_COMMIT={commit}");
