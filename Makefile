@@ -49,7 +49,7 @@ soak: build      ## every byte checked for SOAK_SECONDS (600) on each stack, bes
 	$(MILLSTREAM) run soak --duration $(SOAK_SECONDS) --out out $(SOAK_FLAGS)
 
 # Each target for less than alone, unless one says otherwise: 8 s each to the fuzz targets, 256 MiB to the judge.
-test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),8)
+test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),5)
 test: export MILLSTREAM_JUDGE_BYTES ?= 268435456
 test: lint unit trials judge fuzz   ## all tests
 
