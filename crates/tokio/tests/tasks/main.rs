@@ -1,6 +1,7 @@
 //! Sockets for tasks, over two engines in memory and against the kernel.
 
 mod cancel;
+mod closing;
 mod datagrams;
 mod engine;
 mod forward;
