@@ -42,7 +42,9 @@ impl Investigation {
     fn frame(&self) -> Frame<'_> {
         let scale = self.scale();
         let mut sections = vec![section("", self.about())];
-        sections.extend(self.budget.iter().map(|one| budget::section(&one.budget, &one.clients)));
+        sections.extend(self.budget.iter().flat_map(|one| {
+            [budget::section(&one.budget, &one.clients), budget::connected(&one.tables)]
+        }));
         sections.push(section("", vec![Part::Answer(self.verdict())]));
         sections.push(section("The runs", self.runs(&scale)));
         sections.extend(self.suspects.iter().map(|one| self.suspect(one, &scale)));
