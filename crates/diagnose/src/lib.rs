@@ -13,6 +13,8 @@
 //! - [`mod@features`] reads features of runs from their records, [`groups`](mod@groups) puts those
 //!   runs together that count and are of one configuration, [`join`] reads several experiments as
 //!   one, [`sets`] says what changed between two sets.
+//! - [`uses`](mod@uses) says where the time of a unit of work goes, through the waits of its
+//!   ends.
 //! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.
 //! - [`stats`] has what these stand on: order statistics, bootstrap intervals, a seeded generator.
 //!
@@ -39,4 +41,5 @@ pub mod sets;
 pub mod stats;
 pub mod suspects;
 pub mod units;
+pub mod uses;
 pub mod verdict;

@@ -1,25 +1,20 @@
-//! Where the time of the ends of a load goes: whom they wait for, a bar and a table for each of
+//! Where the time of the ends of a load goes: the end of their waits, a bar and a table for each of
 //! their threads.
 
 use std::fmt::Write;
 
-use millstream_diagnose::budget::{Shares, chain, ends};
+use millstream_diagnose::budget::ends;
 use millstream_foreign::markup as escape;
-use millstream_record::{
-    Budget, BudgetRow, Probes, RunRecord, Table, Tables, ThreadBudget, ThreadState,
-};
+use millstream_record::{Budget, BudgetRow, ThreadBudget, ThreadState};
 
-use crate::frame::{Cell, Chapter, Frame, Grid, Part, Row, Section};
-use crate::{grids, medians};
+use crate::frame::{Chapter, Frame, Grid, Part, Row, Section};
+use crate::uses::{answer, named};
 
 /// Rows of less than this share of a thread's time are told as one of their state, and threads
 /// that worked less as one of their process.
 const SMALL: f64 = 0.01;
 /// Sums of less are left out.
 const NONE: f64 = 0.0005;
-/// Rows of a state that the chain names, and their least share.
-const NAMED: usize = 3;
-const NAMED_SHARE: f64 = 0.02;
 /// Threads of a process, and of all, that are told.
 const OF_PROCESS: usize = 4;
 const THREADS: usize = 16;
@@ -40,44 +35,21 @@ const STATES: [(ThreadState, &str, &str); 6] = [
     (ThreadState::Untold, "not told", "k-steal"),
 ];
 
-/// Names of the tables of connections, as probes give them.
-const CONNECTED: [&str; 2] = ["connections", "opened"];
-
-/// Returns the tables of connections that the probes of one run saw, what grows with time by
-/// second.
-pub fn connections(probes: &Probes) -> Tables {
-    let own = |(name, table): (&String, &Table)| {
-        CONNECTED.contains(&name.as_str()).then(|| (name.clone(), table.clone()))
-    };
-    let tables = probes.tables.iter().filter_map(own).collect();
-    let (times_s, mut run) = (probes.times_s.clone(), RunRecord::default());
-    run.probes = Probes { times_s, tables, ..Probes::default() };
-    medians(&[&run])
-}
-
-/// Returns the section of these tables.
-pub fn connected<'a>(tables: &Tables) -> Section<'a> {
-    let drawn = grids("of the run with the budget", "", &[(Cell::default(), tables)]);
-    Section::new(Chapter::NONE, "Connections", drawn.into_iter().map(Part::Grid).collect())
-}
-
 /// Returns the budget of `roots`, of what they started, and of those they wait for; without roots
-/// of the process that works most and its peers. The connections of all of them follow.
-pub fn text(probes: &Probes, budget: &Budget, roots: &[u32]) -> String {
-    let sections = vec![section(budget, roots), connected(&connections(probes))];
+/// of the process that works most and its peers.
+pub fn text(budget: &Budget, roots: &[u32]) -> String {
+    let sections = vec![section(budget, roots, None)];
     format!("\n{}", Frame { title: String::new(), sections }.text())
 }
 
-/// Returns the same as a section of a page or text: a sentence on whom the first of them waits for,
-/// and their threads.
-pub fn section<'a>(budget: &Budget, roots: &[u32]) -> Section<'a> {
+/// Returns the same as a section of a page or text: where the time goes in the end, of a unit of
+/// work if that is known, and their threads.
+pub fn section<'a>(budget: &Budget, roots: &[u32], work: Option<(&str, f64)>) -> Section<'a> {
     let busiest = budget.threads.first().map(|one| one.process);
     let roots = if roots.is_empty() { busiest.as_slice() } else { roots };
     let ends = ends(budget, roots);
-    let said = match ends.first() {
-        Some(first) => sentence(budget, *first),
-        None => "None of the processes was at work.".to_owned(),
-    };
+    let said = answer(budget, roots, work).map(|one| one.text);
+    let said = said.unwrap_or_else(|| "None of the processes was at work.".to_owned());
     let mut parts = vec![Part::Answer(said)];
     let (mut told, mut more): (Vec<&ThreadBudget>, usize) = (Vec::new(), 0);
     for process in ends {
@@ -123,52 +95,6 @@ fn work_share(thread: &ThreadBudget) -> f64 {
     };
     let work_s: f64 = thread.rows.iter().filter(is_work).map(|row| row.s).sum();
     work_s / thread.alive_s.max(1e-9)
-}
-
-/// Returns the chain of waits from `process` on as a sentence.
-fn sentence(budget: &Budget, process: u32) -> String {
-    let chain = chain(budget, process);
-    let mut text = named(budget, process);
-    for (at, shares) in chain.iter().enumerate() {
-        let next = chain.get(at + 1);
-        let which = if at == 0 { "" } else { ", which" };
-        let mut parts = states(budget, shares, next.map(|next| next.process));
-        if let Some(next) = next {
-            let share = shares.sleeps_for(next.process) * 100.0;
-            parts.push(format!("asleep {share:.0} % for {}", named(budget, next.process)));
-        }
-        let _ = write!(text, "{which} is {}", parts.join(", "));
-    }
-    text + "."
-}
-
-/// Returns the states of a process, the longest first, but for its sleeps until `next` woke it.
-fn states(budget: &Budget, shares: &Shares, next: Option<u32>) -> Vec<String> {
-    let is_next = |row: &BudgetRow| {
-        let sleeps = matches!(row.state, ThreadState::Asleep | ThreadState::Blocked);
-        sleeps && next.is_some() && row.with == next
-    };
-    let mut parts: Vec<(f64, String)> = Vec::new();
-    for (state, name, _) in STATES {
-        let rows = shares.rows.iter().filter(|(row, _)| row.state == state && !is_next(row));
-        let rows = merged(budget, rows.map(|(row, share)| (row, *share)));
-        let share: f64 = rows.iter().map(|row| row.share).sum();
-        if share < NAMED_SHARE {
-            continue;
-        }
-        let most = rows.iter().filter(|row| row.share >= NAMED_SHARE).take(NAMED);
-        let most: Vec<String> =
-            most.map(|row| format!("{} {:.0} %", row.what, row.share * 100.0)).collect();
-        let most = if most.is_empty() { String::new() } else { format!(" ({})", most.join(", ")) };
-        parts.push((share, format!("{name} {:.0} %{most}", share * 100.0)));
-    }
-    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-    parts.into_iter().map(|(_, part)| part).collect()
-}
-
-fn named(budget: &Budget, process: u32) -> String {
-    let role = budget.ends.get(&process).map(|end| format!(" ({})", end.role()));
-    budget.name(process) + &role.unwrap_or_default()
 }
 
 /// Rows that are told as one.
@@ -346,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_and_tables_that_sum_are_told() {
+    fn the_end_of_the_chain_and_tables_that_sum_are_told() {
         use ThreadState::*;
         let mut disk = row(Blocked, "fdatasync", None, 2.0, 100);
         disk.on = "wal.log".into();
@@ -373,11 +299,11 @@ mod tests {
             ends: [(1, end(false)), (2, end(true))].into(),
             left_out: 0,
         };
-        let told = text(&Probes::default(), &budget, &[1]);
+        let told = text(&budget, &[1]);
         for line in [
-            "ask/1 (client) is in the kernel 8 % (sendto 8 %), asleep 91 % for serve/2 (server), \
-             which is in its own code 64 % (work 64 %), blocked 20 % (fdatasync wal.log 20 %), \
-             asleep 10 % (recvfrom, woken by ask/1 10 %), ready without a CPU 6 % (other has it 6 %).",
+            "Of the time of ask/1 (client) 64 %: serve/2 (server), for which ask/1 (client) waits, is in its own code \
+             (work 64 %). The rest: 20 % serve/2 (server) is blocked in fdatasync wal.log (each 20.0 ms); 8 % ask/1 \
+             (client) is in the kernel (sendto 8 %); 6 % serve/2 (server) is ready without a CPU (other has it 6 %).",
             "  ask/1 (client), 10.00 s:\n  state",
             "\n  asleep                         91.0 %\n    recvfrom, woken by serve/2   91.0 %   1000  9100.0 µs\n",
             "\n\n  serve/2 (server), 10.00 s:\n  state",
@@ -387,8 +313,6 @@ mod tests {
         ] {
             assert!(told.contains(line), "{line:?} in\n{told}");
         }
-        assert!(
-            text(&Probes::default(), &budget, &[9]).contains("None of the processes was at work")
-        );
+        assert!(text(&budget, &[9]).contains("None of the processes was at work"));
     }
 }

@@ -28,6 +28,7 @@ mod sweep;
 mod tables;
 mod text;
 mod threads;
+pub mod uses;
 mod verdict;
 
 #[cfg(test)]

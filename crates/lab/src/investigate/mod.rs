@@ -49,7 +49,7 @@ use millstream_diagnose::features::features;
 use millstream_observe::environment;
 use millstream_record::error::Error;
 use millstream_record::{Budget, FORMAT_VERSION, RunRecord, Tables};
-use millstream_report::{budget, medians, of_machine};
+use millstream_report::{medians, of_machine};
 
 /// Fewest runs that are observed: fewer form no groups.
 pub const RUNS_LEAST: u32 = 8;
@@ -149,21 +149,16 @@ pub struct Spent {
     pub budget: Budget,
     /// The processes of the client.
     pub clients: Vec<u32>,
-    /// Tables of the connections in it.
-    #[serde(default, skip_serializing_if = "Tables::is_empty")]
-    pub tables: Tables,
 }
 
 impl Spent {
     /// Returns the budget of the first of `runs` that has one.
     fn of(runs: &[RunRecord]) -> Option<Self> {
-        let run = runs.iter().find(|run| run.probes.budget.is_some())?;
-        let probes = &run.probes;
+        let probes = runs.iter().map(|run| &run.probes).find(|probes| probes.budget.is_some())?;
         let is_client = |role: &str| matches!(role.split('#').next(), Some("client" | "near"));
         let workers = probes.workers.iter().flatten().filter(|(role, _)| is_client(role));
         let clients = workers.map(|(_, worker)| worker.pid).collect();
-        let tables = budget::connections(probes);
-        Some(Self { budget: probes.budget.clone()?, clients, tables })
+        Some(Self { budget: probes.budget.clone()?, clients })
     }
 }
 
@@ -541,17 +536,15 @@ mod tests {
         let found = look(&machine, &runs, None, &[], &Options::default()).unwrap();
         assert_eq!((found.observed.len(), found.left_out.len()), (12, 0));
         assert_eq!(found.budget.as_ref().unwrap().clients, [7]);
-        let said = "near/7 is in its own code 100 % (work 100 %).";
+        let said = " (100 %): near/7 is in its own code (work 100 %).";
         let text = found.text();
         let goes = "Where the time goes, of 1.00 s";
-        assert!(text.contains(&format!("{goes}:\n  {said}\n")), "{text}");
+        assert!(text.contains(&format!("{goes}:\n  Of each transaction (")), "{text}");
         // It is above everything else, and a segment of the bar is as long as its share.
         let page = found.html().replace("&#x2f;", "/");
         let [first, second] =
             ["<p class=\"verdict\">", "Runs form"].map(|one| page.find(one).unwrap());
-        assert!(
-            page[first..].starts_with(&format!("<p class=\"verdict\">{said}")) && first < second
-        );
+        assert!(first < second && page[first..second].contains(said) && text.contains(said));
         assert!(text.find(goes) < text.find("Runs form"), "{text}");
         let segment = "<rect class=\"k-usr\" x=\"230.0\" y=\"0.0\" width=\"890.0\" height=\"24\">\
                        <title>in its own code: work 100.0 %</title></rect>";
@@ -657,6 +650,36 @@ mod tests {
         let (own, text) = verdict(true);
         assert_eq!(own, Verdict::AssociatedOnly);
         assert!(text.contains("That decides nothing: setting sysctl.net.ipv4.tcp_rmem"), "{text}");
+    }
+
+    #[test]
+    fn a_cause_that_gains_less_than_the_budgets_first_row_takes_is_one_of_the_limits() {
+        let mut receiver =
+            Receiver { rng: Rng::new(7), sets_its_own: false, noise: 0.02, runs_at_times: None };
+        let mut found =
+            investigate(&mut receiver, &built_in(), &Options::default(), &mut |_| {}).unwrap();
+        let mut told = |work_s: f64| {
+            let row = |state, s| BudgetRow { state, s, what: "it".into(), ..Default::default() };
+            let rows = vec![row(ThreadState::OwnCode, work_s), row(ThreadState::Kernel, 1.0)];
+            let thread = ThreadBudget { thread: 7, process: 7, rows, ..Default::default() };
+            let budget = Budget { threads: vec![thread], ..Budget::default() };
+            found.budget = Some(Spent { budget, clients: vec![7] });
+            (found.verdict(), found.text())
+        };
+        // The window gains a factor of 5, as a row of 80 % does.
+        let (verdict, text) = told(3.0);
+        assert!(
+            verdict.starts_with("The limit is the receiver's window (confirmed; "),
+            "{verdict}"
+        );
+        assert!(
+            text.contains("Of each megabyte (") && text.contains("at most 4.98 times"),
+            "{text}"
+        );
+        let (verdict, text) = told(19.0);
+        assert!(verdict.starts_with("One of the limits is the receiver's window (c"), "{verdict}");
+        assert!(text.contains("95 % of the time thread/7 is in its own code"), "{text}");
+        assert!(text.contains("at most 20.00 times as much."), "{text}");
     }
 
     #[test]

@@ -42,18 +42,15 @@ impl Investigation {
     fn frame(&self) -> Frame<'_> {
         let scale = self.scale();
         let mut sections = vec![section("", self.about())];
-        sections.extend(self.budget.iter().flat_map(|one| {
-            [budget::section(&one.budget, &one.clients), budget::connected(&one.tables)]
-        }));
+        let work = self.work();
+        let spent = self.budget.iter();
+        sections.extend(spent.map(|one| budget::section(&one.budget, &one.clients, work)));
         sections.push(section("", vec![Part::Answer(self.verdict())]));
         sections.push(section("The runs", self.runs(&scale)));
         sections.extend(self.suspects.iter().map(|one| self.suspect(one, &scale)));
         let goes_with = if self.modes.len() > 1 { "the groups" } else { "the results" };
         sections.extend([
-            section(
-                "Why not double?",
-                vec![Part::line(self.limits.sentence()), self.limits.grid()],
-            ),
+            section("Why not double?", vec![Part::line(self.bound()), self.limits.grid()]),
             section(format!("What goes with {goes_with}"), self.findings(goes_with)),
         ]);
         let lists = self.met.lists().into_iter();

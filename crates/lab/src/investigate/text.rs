@@ -5,22 +5,25 @@ use std::fmt::Write as _;
 use millstream_diagnose::causes::{Kind, Proof};
 use millstream_diagnose::verdict::{EXPLAINED_LEAST, Verdict};
 
-use super::{Investigation, Suspect};
+use super::{Investigation, Spent, Suspect};
 use millstream_diagnose::units::Scale;
+use millstream_record::keys;
+use millstream_report::uses::{Answer, answer};
 
 /// Rank below which a suspect that was not proved is not in the answer.
 const SUSPECTED_LEAST: f64 = 0.2;
 
+/// A confirmed cause is the limit if it gains this part of what the budget's first row takes.
+const NEARLY: f64 = 0.9;
+
 impl Investigation {
-    /// The answer in one sentence or two.
+    /// The answer in a few sentences: the causes, behind the budget.
     pub fn verdict(&self) -> String {
         let confirmed = |kind: Kind| {
-            self.suspects
-                .iter()
-                .filter(move |one| one.verdict() == Verdict::Confirmed && one.cause.kind == kind)
+            let mut all = self.suspects.iter();
+            all.find(|one| one.verdict() == Verdict::Confirmed && one.cause.kind == kind)
         };
-        let ratio = |suspect: &Suspect| suspect.judgement.as_ref().and_then(|one| one.forced);
-        let differ = confirmed(Kind::Separates).next().map(|suspect| {
+        let differ = confirmed(Kind::Separates).map(|suspect| {
             let judgement = suspect.judgement.as_ref();
             let times = match judgement.and_then(|one| one.explained.zip(one.forced)) {
                 Some((share, forced)) if share >= EXPLAINED_LEAST => {
@@ -30,28 +33,75 @@ impl Investigation {
             };
             format!("Runs differ by {} (confirmed{times}).", suspect.cause.title)
         });
-        let limit = confirmed(Kind::Limits).next().map(|suspect| {
-            let times = ratio(suspect).map_or(String::new(), |one| {
+        let answer = self.answer();
+        let limit = confirmed(Kind::Limits).map(|suspect| {
+            let forced = suspect.judgement.as_ref().and_then(|one| one.forced);
+            let times = forced.map_or(String::new(), |one| {
                 format!("; without it the result is {:.2} times as much", one.ratio)
             });
-            format!("The limit is {} (confirmed{times}).", suspect.cause.title)
+            let gained = suspect.gained().map_or(1.0, |gained| 1.0 - 1.0 / gained);
+            let is_less = answer.as_ref().is_some_and(|one| gained < one.share * NEARLY);
+            let which = if is_less { "One of the limits" } else { "The limit" };
+            format!("{which} is {} (confirmed{times}).", suspect.cause.title)
         });
         let said: Vec<String> = differ.into_iter().chain(limit).collect();
+        if said.is_empty() { self.groups_text(answer.is_some()) } else { said.join(" ") }
+    }
+
+    /// Returns sentences on the groups, and on the causes that fit without proof; the time of the
+    /// ends is told where `is_told`.
+    fn groups_text(&self, is_told: bool) -> String {
+        let limits = self.first_of(Kind::Limits, is_told);
         match self.modes.len() {
-            _ if !said.is_empty() => said.join(" "),
             0 | 1 => {
                 let runs = 2 * self.observed.len();
                 let change = (self.least_seen_text())
                     .map_or(String::new(), |change| format!("; {runs} runs would show {change}"));
-                format!("Runs form one group{change}.{}", self.first_of(Kind::Limits))
+                format!("Runs form one group{change}.{limits}")
             }
             groups => {
-                let said = self.first_of(Kind::Separates);
+                let said = self.first_of(Kind::Separates, is_told);
                 let said =
                     if said.is_empty() { " No cause of it is known." } else { said.as_str() };
-                format!("Runs form {groups} groups.{said}{}", self.first_of(Kind::Limits))
+                format!("Runs form {groups} groups.{said}{limits}")
             }
         }
+    }
+
+    fn answer(&self) -> Option<Answer> {
+        let Spent { budget, clients } = self.budget.as_ref()?;
+        answer(budget, clients, self.work())
+    }
+
+    /// Returns the unit of work, and how many there are in a second, if the result tells of them.
+    pub(super) fn work(&self) -> Option<(&'static str, f64)> {
+        let key = self.result.as_str();
+        let (unit, of) = match key {
+            keys::TRANSACTIONS => ("transaction", 1.0),
+            "requests_per_s" => ("request", 1.0),
+            _ if key.ends_with("_packets_per_s") => ("packet", 1.0),
+            _ if key.ends_with("_bits_per_s") => ("megabyte", 8e6),
+            _ if key.ends_with("_bytes_per_s") => ("megabyte", 1e6),
+            _ => return None,
+        };
+        Some((unit, self.median / of))
+    }
+
+    /// Returns the answer to “why not double?”: the bound that the budget sets, else that of the
+    /// resources. None stands below what a confirmed cause gained.
+    pub(super) fn bound(&self) -> String {
+        let Some(answer) = self.answer() else { return self.limits.sentence() };
+        let confirmed = self
+            .suspects
+            .iter()
+            .filter(|one| one.verdict() == Verdict::Confirmed && one.cause.kind == Kind::Limits);
+        let gained = confirmed.filter_map(Suspect::gained).fold(1.0, f64::max);
+        let at_most = answer.at_most().max(gained);
+        let share = answer.share * 100.0;
+        format!(
+            "{share:.0} % of the time {}. Without that the result is at most {at_most:.2} times as much.",
+            answer.first
+        )
     }
 
     /// Returns the change that twice as many runs would show: a share, or a difference where there
@@ -64,17 +114,19 @@ impl Investigation {
         })
     }
 
-    /// A sentence that names the first suspect of this kind. Empty where that suspect takes hardly
-    /// anything, or is refuted.
-    fn first_of(&self, kind: Kind) -> String {
+    /// A sentence that names the first suspect of this kind. None is named where that suspect takes
+    /// hardly anything, or is refuted.
+    fn first_of(&self, kind: Kind, is_told: bool) -> String {
         let of_kind = self.suspects.iter().find(|one| one.cause.kind == kind);
         let counts = |one: &&Suspect| {
             one.verdict() != Verdict::Refuted && one.rank.value() >= SUSPECTED_LEAST
         };
-        of_kind.filter(counts).map_or(String::new(), |one| {
+        let none = if is_told && kind == Kind::Limits { " No known cause fits." } else { "" };
+        of_kind.filter(counts).map_or(none.to_owned(), |one| {
             let (title, verdict) = (&one.cause.title, spoken(one.verdict()));
             match kind {
                 Kind::Separates => format!(" What goes with them first is {title} ({verdict})."),
+                Kind::Limits if is_told => format!(" It may be {title} ({verdict})."),
                 Kind::Limits => format!(" What limits them first is {title} ({verdict})."),
             }
         })
@@ -87,6 +139,12 @@ impl Investigation {
 }
 
 impl Suspect {
+    /// Returns the factor that forcing it made.
+    fn gained(&self) -> Option<f64> {
+        let forced = self.judgement.as_ref()?.forced.as_ref()?;
+        Some(forced.ratio.max(1.0 / forced.ratio))
+    }
+
     /// Returns the reason for its place among the causes that limit.
     pub(super) fn ranked(&self) -> Option<String> {
         let share_of = self.cause.share_of.as_ref()?;

@@ -172,6 +172,8 @@ const CALLS: &[(libc::c_long, &str, Use)] = {
         (SYS_brk, "brk", Other),
         (SYS_clone, "clone", Other),
         (SYS_clone3, "clone3", Other),
+        #[cfg(target_arch = "x86_64")]
+        (SYS_vfork, "vfork", Other),
         (SYS_execve, "execve", Other),
         (SYS_exit, "exit", Other),
         (SYS_exit_group, "exit_group", Other),

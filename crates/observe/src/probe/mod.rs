@@ -6,7 +6,6 @@
 //! recorded with the rest.
 
 mod budget;
-mod connections;
 mod context;
 mod counters;
 mod cpu;

@@ -1,0 +1,402 @@
+//! Where the time of a unit of work goes: the time of the first end's threads, of which each wait
+//! for another thread is passed on to what that thread did meanwhile.
+//!
+//! A thread that waits for the one that asked it does nothing for it in that time, so that such a
+//! wait counts for nothing; neither does a sleep that comes once in a run, which is part of no unit
+//! of work.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_record::{Budget, BudgetRow, ThreadBudget, ThreadState};
+
+/// Threads of the first end with less than this part of the work of its busiest are helpers.
+const WORKS: f64 = 0.05;
+/// Shares of less than this, and waits behind so many threads, are passed on to the next one's own
+/// time alone.
+const SMALL: f64 = 0.004;
+const DEEP: usize = 12;
+/// A sleep that comes so often at most, and takes so many seconds each time, is part of no unit of
+/// work.
+const ONCE: (u64, f64) = (2, 0.02);
+/// Bytes from each other at which two words belong to one lock.
+const LOCK_BYTES: u64 = 64;
+
+/// One use of the first end's time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Use {
+    /// Processes of which each waits for the next one; the last one has the row.
+    pub path: Vec<u32>,
+    /// The lock that its process waited for, and the thread that let go of it.
+    pub behind: Option<(String, u32)>,
+    /// State and reason. Its seconds and count are those of all waits that lead to it.
+    pub row: BudgetRow,
+    /// Share of the first end's time.
+    pub share: f64,
+}
+
+/// All uses of the first end's time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Uses {
+    /// The largest first; their shares sum to 1.
+    pub all: Vec<Use>,
+    /// Threads of the first end that work at a time.
+    pub threads: f64,
+}
+
+/// Returns where the time of `process` goes in the end; nothing where none of its threads is known.
+pub fn uses(budget: &Budget, process: u32) -> Uses {
+    let mut walk = Walk::new(budget);
+    let own: Vec<&ThreadBudget> =
+        budget.threads.iter().filter(|one| walk.is_same(one.process, process)).collect();
+    let most = own.iter().map(|one| ran_s(one)).fold(0.0, f64::max);
+    let works: Vec<_> = own.into_iter().filter(|one| ran_s(one) >= WORKS * most).collect();
+    // One that did little but wait for the others counts for little.
+    let time_s = |one: &ThreadBudget| one.rows.iter().filter(recurs).map(|row| row.s).sum::<f64>();
+    let all: f64 = works.iter().map(|one| time_s(one)).sum();
+    for thread in &works {
+        let share = if all > 0.0 { time_s(thread) / all } else { 1.0 / works.len() as f64 };
+        let at = Place { path: vec![walk.group(process)], ..Place::default() };
+        walk.pass(thread, &at, share);
+    }
+    let longest = works.iter().map(|one| time_s(one)).fold(0.0, f64::max);
+    walk.found.sort_by(|a, b| b.share.total_cmp(&a.share));
+    Uses { all: walk.found, threads: if longest > 0.0 { all / longest } else { 1.0 } }
+}
+
+/// The way to a thread.
+#[derive(Clone, Default)]
+struct Place {
+    path: Vec<u32>,
+    from: Option<u32>,
+    behind: Option<(String, u32)>,
+    depth: usize,
+}
+
+/// The part that a row of a thread has in the time of the first end.
+enum Part<'a> {
+    /// It is the end of the chain.
+    End,
+    /// It waits for this thread.
+    For(&'a ThreadBudget),
+    /// It waits for those that wait for it.
+    Back,
+}
+
+struct Walk<'a> {
+    budget: &'a Budget,
+    threads: BTreeMap<u32, &'a ThreadBudget>,
+    /// The first process of each program of which there are several beside each other.
+    groups: BTreeMap<u32, u32>,
+    found: Vec<Use>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(budget: &'a Budget) -> Self {
+        let mut parents: BTreeMap<u32, u32> = BTreeMap::new();
+        parents.extend(budget.threads.iter().map(|one| (one.process, one.parent)));
+        let name = |process: &u32| budget.names.get(process);
+        let mut groups: BTreeMap<u32, u32> = BTreeMap::new();
+        for (process, parent) in &parents {
+            let is_beside = |other: &u32| {
+                let their = parents.get(other).copied().unwrap_or_default();
+                name(other).is_some()
+                    && name(other) == name(process)
+                    && (their == *parent || other == parent)
+            };
+            let first = groups.keys().copied().find(is_beside);
+            let first = first.and_then(|first| groups.get(&first).copied()).unwrap_or(*process);
+            groups.insert(*process, first);
+        }
+        let threads = budget.threads.iter().map(|one| (one.thread, one)).collect();
+        Self { budget, threads, groups, found: vec![] }
+    }
+
+    fn group(&self, process: u32) -> u32 {
+        self.groups.get(&process).copied().unwrap_or(process)
+    }
+
+    fn is_same(&self, one: u32, other: u32) -> bool {
+        self.group(one) == self.group(other)
+    }
+
+    /// Passes `share` on to the rows of `thread`, and to those that it waits for.
+    fn pass(&mut self, thread: &'a ThreadBudget, at: &Place, share: f64) {
+        let mut parts = self.parts(thread, at);
+        if at.depth >= DEEP && parts.iter().any(|(_, part)| matches!(part, Part::End)) {
+            parts.retain(|(_, part)| matches!(part, Part::End));
+        }
+        let all: f64 = parts.iter().map(|(row, _)| row.s).sum();
+        for (row, part) in parts {
+            let share = share * row.s / all;
+            let Part::For(other) = part else {
+                self.add(at, row, share);
+                continue;
+            };
+            let mut next = self.next(thread, &row, other, at);
+            // It may have done less meanwhile than it was waited for.
+            let did: f64 = self.parts(other, &next).iter().map(|(row, _)| row.s).sum();
+            let told = (did / row.s).min(1.0);
+            if at.depth >= DEEP || did == 0.0 {
+                self.add(at, row, share);
+                continue;
+            }
+            if share * told < SMALL {
+                next.depth = DEEP;
+            }
+            self.pass(other, &next, share * told);
+            if told < 1.0 {
+                self.add(at, row, share * (1.0 - told));
+            }
+        }
+    }
+
+    fn next(
+        &self,
+        thread: &ThreadBudget,
+        row: &BudgetRow,
+        other: &ThreadBudget,
+        at: &Place,
+    ) -> Place {
+        let mut next = Place { from: Some(thread.thread), depth: at.depth + 1, ..at.clone() };
+        if !self.is_same(thread.process, other.process) {
+            next.path.push(self.group(other.process));
+            next.behind = None;
+        } else if row.on.starts_with("lock ") {
+            next.behind = Some((row.on.clone(), other.thread));
+        }
+        next
+    }
+
+    /// Returns the rows of a thread that count for those that wait for it; all of them where none
+    /// does.
+    fn parts(&self, thread: &'a ThreadBudget, at: &Place) -> Vec<(BudgetRow, Part<'a>)> {
+        let mut rows: Vec<BudgetRow> = thread.rows.iter().filter(recurs).cloned().collect();
+        if at.depth == 0 && rows.is_empty() {
+            rows.clone_from(&thread.rows);
+        }
+        let told = rows.into_iter().map(|mut row| {
+            row.with = row.with.or_else(|| lets_go(thread, &row));
+            let part = self.part(thread, &row, at);
+            if matches!(part, Part::End) && row.state != ThreadState::Ready {
+                row.with = None;
+            }
+            (row, part)
+        });
+        told.filter(|(_, part)| !matches!(part, Part::Back)).collect()
+    }
+
+    fn part(&self, thread: &ThreadBudget, row: &BudgetRow, at: &Place) -> Part<'a> {
+        // A timer ends by itself, a disk's interrupt may come to anybody.
+        if row.state != ThreadState::Asleep || row.what.ends_with("nanosleep") {
+            return Part::End;
+        }
+        let other = row.with.filter(|with| *with != thread.thread);
+        let Some(other) = other.and_then(|with| self.threads.get(&with).copied()) else {
+            return self.alone(row, at);
+        };
+        let before = at.path.split_last().map_or(&[][..], |(_, before)| before);
+        if at.from == Some(other.thread) || before.contains(&self.group(other.process)) {
+            return Part::Back;
+        }
+        let is_own = self.is_same(thread.process, other.process);
+        if !is_own && !self.may_speak(thread.process, row, other.process) {
+            return self.alone(row, at);
+        }
+        Part::For(other)
+    }
+
+    /// Returns the part of a sleep that nobody is known to have ended. One that waits to be asked
+    /// lets nobody wait.
+    fn alone(&self, row: &BudgetRow, at: &Place) -> Part<'a> {
+        let is_accepted = ["TCP port ", "UDP port "].iter().any(|one| row.on.starts_with(one));
+        let reads = ["read", "recv", "accept"].iter().any(|one| row.what.starts_with(one));
+        if at.path.len() > 1 && is_accepted && reads { Part::Back } else { Part::End }
+    }
+
+    /// Returns false where a socket's wait was ended by a process that is not at its other end: the
+    /// kernel's timer or an interrupt met it.
+    fn may_speak(&self, process: u32, row: &BudgetRow, other: u32) -> bool {
+        if !["TCP ", "UDP "].iter().any(|one| row.on.starts_with(one)) {
+            return true;
+        }
+        let peers = self.budget.ends.get(&process).map_or(&[][..], |end| &end.peers);
+        peers.is_empty() || peers.iter().any(|peer| self.is_same(*peer, other))
+    }
+
+    fn add(&mut self, at: &Place, row: BudgetRow, share: f64) {
+        let with = row.with.filter(|_| row.state == ThreadState::Ready);
+        let is_same = |one: &&mut Use| {
+            one.path == at.path
+                && (one.row.state, &one.row.what, &one.row.on, one.row.with)
+                    == (row.state, &row.what, &row.on, with)
+        };
+        match self.found.iter_mut().find(is_same) {
+            Some(one) => {
+                if share > one.share {
+                    one.behind.clone_from(&at.behind);
+                }
+                one.share += share;
+                (one.row.s, one.row.count) = (one.row.s + row.s, one.row.count + row.count);
+            }
+            None => self.found.push(Use {
+                path: at.path.clone(),
+                behind: at.behind.clone(),
+                row: BudgetRow { with, ..row },
+                share,
+            }),
+        }
+    }
+}
+
+/// Returns false for a sleep that comes so seldom that it is part of no unit of work.
+fn recurs(row: &&BudgetRow) -> bool {
+    !is_sleep(row) || row.count > ONCE.0 || row.s < ONCE.1 * row.count as f64
+}
+
+/// Returns the seconds of a thread on a CPU.
+fn ran_s(thread: &ThreadBudget) -> f64 {
+    let ran = thread.rows.iter().filter(|row| {
+        matches!(row.state, ThreadState::OwnCode | ThreadState::Kernel)
+            || row.what.starts_with("on a CPU")
+    });
+    ran.map(|row| row.s).sum()
+}
+
+fn is_sleep(row: &BudgetRow) -> bool {
+    matches!(row.state, ThreadState::Asleep | ThreadState::Blocked)
+}
+
+fn address(lock: &str) -> Option<u64> {
+    u64::from_str_radix(lock.strip_prefix("lock 0x")?, 16).ok()
+}
+
+fn is_near(one: &str, other: &str) -> bool {
+    let both = address(one).zip(address(other));
+    both.is_some_and(|(one, other)| one.abs_diff(other) <= LOCK_BYTES)
+}
+
+/// Returns the thread that lets go of the lock of `row` most often, where its wait ended by a
+/// time-out: those who take an interpreter's lock wait so again and again.
+fn lets_go(thread: &ThreadBudget, row: &BudgetRow) -> Option<u32> {
+    let same = thread.rows.iter().filter(|one| is_near(&one.on, &row.on));
+    let by: BTreeSet<(u64, u32)> = same.filter_map(|one| Some((one.count, one.with?))).collect();
+    by.last().map(|(_, with)| *with)
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_record::End;
+
+    use super::*;
+    use ThreadState::*;
+
+    fn row(state: ThreadState, what: &str, on: &str, with: u32, s: f64) -> BudgetRow {
+        let with = (with != 0).then_some(with);
+        BudgetRow { state, what: what.into(), on: on.into(), with, s, count: 1000 }
+    }
+
+    fn thread(process: u32, thread: u32, rows: Vec<BudgetRow>) -> ThreadBudget {
+        let alive_s = rows.iter().map(|row| row.s).sum();
+        ThreadBudget { thread, process, parent: 9, alive_s, rows, ..ThreadBudget::default() }
+    }
+
+    fn told(threads: Vec<ThreadBudget>, ends: &[(u32, u32)]) -> Vec<(Vec<u32>, String, f64)> {
+        let end =
+            |(process, peer): &(u32, u32)| (*process, End { peers: vec![*peer], ..End::default() });
+        let ends = ends.iter().map(end).collect();
+        let budget = Budget { width_s: 10.0, threads, ends, ..Budget::default() };
+        let all = uses(&budget, 1).all;
+        let sum: f64 = all.iter().map(|one| one.share).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{all:?}");
+        let round = |share: f64| (share * 1000.0).round() / 1000.0;
+        all.into_iter().map(|one| (one.path, one.row.what, round(one.share))).collect()
+    }
+
+    #[test]
+    fn a_wait_is_passed_on_to_what_the_other_does_beside_waiting_for_the_one_that_asked() {
+        let client = vec![row(Asleep, "read", "", 2, 9.0), row(Kernel, "write", "", 0, 1.0)];
+        let server = vec![
+            row(OwnCode, "work", "", 0, 6.0),
+            row(Blocked, "fdatasync", "journal", 1, 3.0),
+            row(Asleep, "read", "", 1, 1.0),
+        ];
+        let all = told(vec![thread(1, 1, client), thread(2, 2, server)], &[]);
+        let expected = [
+            (vec![1, 2], "work".to_owned(), 0.6),
+            (vec![1, 2], "fdatasync".to_owned(), 0.3),
+            (vec![1], "write".to_owned(), 0.1),
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_thread_that_only_waits_for_its_worker_and_a_sleep_that_comes_once_count_for_nothing() {
+        let mut linger = row(Asleep, "clock_nanosleep", "", 0, 4.0);
+        linger.count = 1;
+        let threads = vec![
+            thread(1, 1, vec![row(Asleep, "futex", "lock 0x10", 3, 10.0)]),
+            thread(1, 3, vec![row(Asleep, "read", "", 2, 9.9), row(OwnCode, "ask", "", 0, 0.1)]),
+            thread(2, 2, vec![linger, row(Kernel, "read", "", 0, 9.9)]),
+        ];
+        let all = told(threads, &[]);
+        assert_eq!((all[0].1.as_str(), all[0].2, all.len()), ("read", 0.99, 2));
+    }
+
+    #[test]
+    fn who_did_less_than_it_was_waited_for_is_not_all_of_the_wait() {
+        let client = vec![row(Asleep, "recvfrom", "", 2, 9.0), row(OwnCode, "ask", "", 0, 1.0)];
+        let server = vec![row(OwnCode, "work", "", 0, 1.8), row(Asleep, "read", "", 1, 8.2)];
+        let all = told(vec![thread(1, 1, client), thread(2, 2, server)], &[]);
+        let expected = [
+            (vec![1], "recvfrom".to_owned(), 0.72),
+            (vec![1, 2], "work".to_owned(), 0.18),
+            (vec![1], "ask".to_owned(), 0.1),
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn locks_lead_to_those_who_let_go_of_them_also_where_the_wait_timed_out() {
+        let client = vec![row(Asleep, "read", "", 2, 10.0)];
+        let waits = vec![
+            row(Asleep, "futex", "lock 0x1004", 0, 8.0),
+            row(Asleep, "futex", "lock 0x1000", 3, 1.0),
+            row(OwnCode, "answer", "", 0, 1.0),
+        ];
+        let burns = vec![row(OwnCode, "burn", "", 0, 10.0)];
+        let threads = vec![thread(1, 1, client), thread(2, 2, waits), thread(2, 3, burns)];
+        let budget = Budget { width_s: 10.0, threads, ..Budget::default() };
+        let first = uses(&budget, 1).all[0].clone();
+        assert_eq!((first.row.what.as_str(), (first.share * 100.0).round()), ("burn", 90.0));
+        assert_eq!(first.behind.map(|(_, thread)| thread), Some(3));
+    }
+
+    #[test]
+    fn one_that_waits_to_be_asked_lets_nobody_wait() {
+        let client =
+            vec![row(Asleep, "write", "TCP 10.0.0.2:80", 2, 9.0), row(Kernel, "write", "", 0, 1.0)];
+        let mut accepts = row(Asleep, "accept", "TCP port 80", 0, 0.5);
+        accepts.count = 1;
+        let server = vec![
+            row(Asleep, "read", "TCP port 80", 0, 9.0),
+            accepts,
+            row(Kernel, "read", "", 0, 0.9),
+        ];
+        let all = told(vec![thread(1, 1, client), thread(2, 2, server)], &[]);
+        let expected = [
+            (vec![1], "write".to_owned(), 0.81),
+            (vec![1], "write".to_owned(), 0.1),
+            (vec![1, 2], "read".to_owned(), 0.09),
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_strangers_thread_that_an_interrupt_met_is_not_waited_for() {
+        let client = vec![row(Asleep, "write", "TCP 10.0.0.2:80", 7, 10.0)];
+        let stranger = vec![row(OwnCode, "other", "", 0, 10.0)];
+        let threads = || vec![thread(1, 1, client.clone()), thread(7, 7, stranger.clone())];
+        assert_eq!(told(threads(), &[(1, 2)]), [(vec![1], "write".to_owned(), 1.0)]);
+        assert_eq!(told(threads(), &[(1, 7)])[0].1, "other");
+    }
+}
