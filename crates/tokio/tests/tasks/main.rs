@@ -1,6 +1,7 @@
 //! Sockets for tasks, over two engines in memory and against the kernel.
 
 mod cancel;
+mod channel;
 mod closing;
 mod datagrams;
 mod engine;
