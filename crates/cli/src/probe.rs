@@ -203,7 +203,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
 /// Tells where the time of the processes `roots` and of those that they wait for went.
 fn tell_budget(probes: &Probes, roots: &[u32]) -> Result<(), Error> {
     match (&probes.budget, probes.absent.get("budget")) {
-        (Some(found), _) => out(&budget::text(found, roots)),
+        (Some(found), _) => out(&budget::text(probes, found, roots)),
         (None, why) => {
             let why = why.map_or("it ended before it began", String::as_str);
             say(format_args!("budget: not measured, because {why}"));

@@ -102,7 +102,7 @@ pub struct InetSocket {
 }
 
 /// The counters of a TCP connection since it was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpCounters {
     /// Bytes that the peer has acknowledged.
     pub acked_bytes: u64,
@@ -112,6 +112,13 @@ pub struct TcpCounters {
     pub retransmits: u32,
     /// Smoothed round trip, microseconds.
     pub srtt_us: u32,
+    /// Bytes that it may have on their way.
+    pub congestion_window_bytes: u64,
+    /// Bytes that the peer has offered to take; `None` where the kernel does not say.
+    pub peer_window_bytes: Option<u32>,
+    /// Time with something on its way, and the parts of it in which the peer's window and its own
+    /// send buffer had no more room, microseconds.
+    pub busy_us: [u64; 3],
 }
 
 /// Gives each socket of this protocol and family in the current namespace to `each`, as the kernel
@@ -179,6 +186,9 @@ fn counters(info: &[u8]) -> Option<TcpCounters> {
         retransmits: u32_at(100)?,
         acked_bytes: u64_at(120)?,
         received_bytes: u64_at(128)?,
+        congestion_window_bytes: u64::from(u32_at(80)?) * u64::from(u32_at(16)?),
+        peer_window_bytes: u32_at(228),
+        busy_us: [u64_at(168)?, u64_at(176)?, u64_at(184)?],
     })
 }
 
@@ -237,6 +247,6 @@ mod tests {
         for length in 0..MESSAGE_BYTES {
             assert!(parse(Protocol::Tcp, &whole[..length]).is_none());
         }
-        assert!(counters(&[0; 120]).is_none());
+        assert!(counters(&[0; 191]).is_none());
     }
 }

@@ -18,7 +18,7 @@ mod watch;
 
 pub use client::Netlink;
 pub use ethtool::{OFFLOAD_FEATURES, features_off, set_features};
-pub use inet_sockets::{InetSocket, Protocol, State, each_inet_socket};
+pub use inet_sockets::{InetSocket, Protocol, State, TcpCounters, each_inet_socket};
 pub use interface::{Interface, MaxSizes};
 pub use netlink_packet_core as core;
 pub use netlink_packet_route as packet;

@@ -4,13 +4,13 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use millstream_observe::probe::{Config, Sampler};
-use millstream_record::{Budget, BudgetRow, ThreadBudget, ThreadState};
+use millstream_record::{Budget, BudgetRow, Probes, ThreadBudget, ThreadState};
 use nix::unistd::gettid;
 
 const ROUNDS: u32 = 20;
@@ -55,7 +55,7 @@ struct Said {
     read: Duration,
 }
 
-fn budget_of(work: impl FnOnce()) -> Option<Budget> {
+fn probes_of(work: impl FnOnce()) -> Probes {
     let config = Config { budget: true, ..Config::new(Instant::now()) };
     let sampler = Sampler::start(config);
     work();
@@ -64,7 +64,11 @@ fn budget_of(work: impl FnOnce()) -> Option<Budget> {
         println!("NOT RUN: {why}");
         assert!(!why.contains("Permission denied: "), "{why}");
     }
-    probes.budget
+    probes
+}
+
+fn budget_of(work: impl FnOnce()) -> Option<Budget> {
+    probes_of(work).budget
 }
 
 fn of(budget: &Budget, thread: u32) -> &ThreadBudget {
@@ -251,4 +255,45 @@ fn a_timer_ends_a_sleep_whoever_is_in_the_kernel_on_its_cpu() {
     let all: u64 = sleeps().map(|row| row.count).sum();
     // A thread whose time is over before it is off its CPU does not sleep.
     assert!(all >= 50 && by_nobody * 20 >= all * 19, "{by_nobody} of {all} in {rows:#?}");
+}
+
+#[test]
+fn new_connections_and_questions_for_names_are_counted_each() {
+    let mut port = 0;
+    let probes = probes_of(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        port = listener.local_addr().unwrap().port();
+        for _ in 0..30 {
+            drop(TcpStream::connect(("127.0.0.1", port)).unwrap());
+            drop(listener.accept().unwrap());
+        }
+        for port in [53, 54] {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(("127.0.0.1", port)).unwrap();
+            // Nobody may be there, which the next one says.
+            (0..10).for_each(|_| drop(socket.send(&[0; 12])));
+        }
+    });
+    if probes.budget.is_none() {
+        return;
+    }
+    if let Some(why) = probes.absent.get("opened") {
+        return println!("NOT RUN: {why}");
+    }
+    let table = &probes.tables["opened"];
+    let process = std::process::id();
+    let count = |end: &str, column: &str| {
+        let mine = format!("/{process} ");
+        let role = format!("/{process} (");
+        let is_mine = |key: &str| key.contains(&mine) || key.contains(&role);
+        let rows = table.column(column).unwrap();
+        rows.filter(|(key, _)| is_mine(key) && key.ends_with(end)).map(|(_, n)| n).sum::<f64>()
+    };
+    // Other tests of this process connect to other ports.
+    assert_eq!(count(&format!("to TCP port {port}"), "connections"), 30.0, "{table:?}");
+    if let Some(why) = probes.absent.get("look_ups") {
+        return println!("NOT RUN: {why}");
+    }
+    assert_eq!(count("to UDP port 53", "look_ups"), 10.0, "{table:?}");
+    assert_eq!(count("to UDP port 54", "look_ups"), 0.0);
 }

@@ -300,11 +300,12 @@ fn the_objects_are_what_their_sources_give() {
     }
     let built = Command::new(copy.join("build")).status().unwrap();
     let read = |folder: &Path, name: &str| std::fs::read(folder.join(name)).unwrap_or_default();
-    let same = ["budget.bpf.o", "kernel.bpf.o", "system_calls.bpf.o"].map(|name| {
+    let same = ["budget.bpf.o", "kernel.bpf.o", "opened.bpf.o", "system_calls.bpf.o"];
+    let same = same.map(|name| {
         let committed = read(&folder, name);
         !committed.is_empty() && committed == read(&copy, name)
     });
     std::fs::remove_dir_all(&copy).unwrap();
     assert!(built.success());
-    assert_eq!(same, [true; 3], "run crates/observe/bpf/build");
+    assert_eq!(same, [true; 4], "run crates/observe/bpf/build");
 }

@@ -24,6 +24,8 @@ pub struct Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Key {
+    /// An end of a connection: process, role and address, `→`, those of the other end.
+    Connection,
     /// A CPU, by its number.
     Cpu,
     /// A disk or a partition, by its name.
@@ -32,6 +34,8 @@ pub enum Key {
     Interface,
     /// The whole machine: one row.
     Machine,
+    /// A process, `to`, and the port that it sends to.
+    Opener,
     /// A queueing discipline: `HOST/INTERFACE`, kind and handle.
     Qdisc,
     /// A resource that tasks wait for, by the same name on every machine.
@@ -42,10 +46,12 @@ impl Key {
     /// Returns the heading of the keys.
     pub fn heading(self) -> &'static str {
         match self {
+            Self::Connection => "end → other end",
             Self::Cpu => "CPU",
             Self::Disk => "disk",
             Self::Interface => "interface",
             Self::Machine => "",
+            Self::Opener => "process",
             Self::Qdisc => "queueing discipline",
             Self::Resource => "resource",
         }
@@ -143,7 +149,7 @@ impl Table {
     /// Returns true where the rows do the same work together, so that their counts add up; of
     /// others the one with most counts.
     pub fn adds_up(&self) -> bool {
-        !matches!(self.key, Key::Disk | Key::Qdisc)
+        !matches!(self.key, Key::Connection | Key::Disk | Key::Qdisc)
     }
 
     /// Returns the values of a column as one: the sum of counts that add up, else the most.

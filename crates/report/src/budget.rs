@@ -5,10 +5,13 @@ use std::fmt::Write;
 
 use millstream_diagnose::budget::ends;
 use millstream_foreign::markup as escape;
-use millstream_record::{Budget, BudgetRow, ThreadBudget, ThreadState};
+use millstream_record::{
+    Budget, BudgetRow, Probes, RunRecord, Table, Tables, ThreadBudget, ThreadState,
+};
 
-use crate::frame::{Chapter, Frame, Grid, Part, Row, Section};
+use crate::frame::{Cell, Chapter, Frame, Grid, Part, Row, Section};
 use crate::uses::{answer, named};
+use crate::{grids, medians};
 
 /// Rows of less than this share of a thread's time are told as one of their state, and threads
 /// that worked less as one of their process.
@@ -35,10 +38,31 @@ const STATES: [(ThreadState, &str, &str); 6] = [
     (ThreadState::Untold, "not told", "k-steal"),
 ];
 
+/// Names of the tables of connections, as probes give them.
+const CONNECTED: [&str; 2] = ["connections", "opened"];
+
+/// Returns the tables of connections that the probes of one run saw, what grows with time by
+/// second.
+pub fn connections(probes: &Probes) -> Tables {
+    let own = |(name, table): (&String, &Table)| {
+        CONNECTED.contains(&name.as_str()).then(|| (name.clone(), table.clone()))
+    };
+    let tables = probes.tables.iter().filter_map(own).collect();
+    let (times_s, mut run) = (probes.times_s.clone(), RunRecord::default());
+    run.probes = Probes { times_s, tables, ..Probes::default() };
+    medians(&[&run])
+}
+
+/// Returns the section of these tables.
+pub fn connected<'a>(tables: &Tables) -> Section<'a> {
+    let drawn = grids("of the run with the budget", "", &[(Cell::default(), tables)]);
+    Section::new(Chapter::NONE, "Connections", drawn.into_iter().map(Part::Grid).collect())
+}
+
 /// Returns the budget of `roots`, of what they started, and of those they wait for; without roots
-/// of the process that works most and its peers.
-pub fn text(budget: &Budget, roots: &[u32]) -> String {
-    let sections = vec![section(budget, roots, None)];
+/// of the process that works most and its peers. The connections of all of them follow.
+pub fn text(probes: &Probes, budget: &Budget, roots: &[u32]) -> String {
+    let sections = vec![section(budget, roots, None), connected(&connections(probes))];
     format!("\n{}", Frame { title: String::new(), sections }.text())
 }
 
@@ -299,7 +323,7 @@ mod tests {
             ends: [(1, end(false)), (2, end(true))].into(),
             left_out: 0,
         };
-        let told = text(&budget, &[1]);
+        let told = text(&Probes::default(), &budget, &[1]);
         for line in [
             "Of the time of ask/1 (client) 64 %: serve/2 (server), for which ask/1 (client) waits, is in its own code \
              (work 64 %). The rest: 20 % serve/2 (server) is blocked in fdatasync wal.log (each 20.0 ms); 8 % ask/1 \
@@ -313,6 +337,8 @@ mod tests {
         ] {
             assert!(told.contains(line), "{line:?} in\n{told}");
         }
-        assert!(text(&budget, &[9]).contains("None of the processes was at work"));
+        assert!(
+            text(&Probes::default(), &budget, &[9]).contains("None of the processes was at work")
+        );
     }
 }

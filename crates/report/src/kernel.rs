@@ -2,9 +2,10 @@
 //! the cost of the probe.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use millstream_record::{CrossCallRecord, KernelActivity, LockWaitRecord, SampledRecord};
+
+use crate::frame::{Chapter, Frame, Grid, Part, Row, Section};
 
 /// Lines of a list.
 const TOP: usize = 10;
@@ -12,68 +13,56 @@ const TOP: usize = 10;
 const FRAMES: usize = 6;
 const BAR: f64 = 40.0;
 
-/// All of it, over `seconds`.
+/// Returns all of it, over `seconds`.
 pub fn text(kernel: &KernelActivity, seconds: f64) -> String {
-    let mut text = String::new();
-    let rate = |count: u64| count as f64 / seconds.max(1e-9);
-    let mut calls = |head: &str, list: &[CrossCallRecord]| {
-        if list.is_empty() {
-            return;
-        }
-        let _ = writeln!(text, "\n{head}");
-        for one in list.iter().take(TOP) {
+    let seconds = seconds.max(1e-9);
+    let section = |heading: &str, parts| Section::new(Chapter::NONE, heading, parts);
+    let calls = |list: &[CrossCallRecord]| {
+        let rows = list.iter().take(TOP).map(|one| {
             let what = match one.callback.as_str() {
                 "" => "wakes".to_owned(),
                 callback => format!("has run {callback}"),
             };
-            let _ = writeln!(text, "  {:>10.1}/s  {} {what}", rate(one.count), one.sender);
             let way: Vec<&str> = one.stack.iter().take(FRAMES).map(String::as_str).collect();
-            if !way.is_empty() {
-                let _ = writeln!(text, "                by {}", way.join(" < "));
-            }
-        }
+            let rate = format!("{:.1}", one.count as f64 / seconds);
+            [rate, one.sender.clone(), what, way.join(" < ")]
+        });
+        let heads = [">in a second", "who", "what", "by"];
+        vec![Part::Grid(Grid::new("", heads).rows(rows))]
     };
-    calls("Interrupts sent to other CPUs, by sender:", &kernel.cross_calls);
-    calls("Functions that other CPUs were asked to run:", &kernel.call_requests);
-    for (name, sampled) in &kernel.sampled {
-        let per_s = kernel.total(name).unwrap_or(0.0) / seconds.max(1e-9);
-        let name = name.replace('_', " ");
-        let _ = writeln!(text, "\n{name}: {per_s:.0}/s, {}", known_by(sampled));
-    }
-    if !kernel.lock_waits.is_empty() {
-        let _ = writeln!(text, "\nWaits for locks, by who asked:");
-        for one in by_caller(&kernel.lock_waits).iter().take(TOP) {
-            let mean_us = one.total_s * 1e6 / one.count.max(1) as f64;
-            let _ = writeln!(
-                text,
-                "  {:>9.3} ms  {} waits of {mean_us:.1} µs, longest {:.1} µs: {} ({})",
-                one.total_s * 1e3,
-                one.count,
-                one.longest_s * 1e6,
-                one.caller,
-                one.kind
-            );
-        }
-    }
-    histograms(&mut text, kernel);
-    if !kernel.costs.is_empty() {
-        let all: f64 = kernel.costs.values().map(|cost| cost.cpu_s).sum();
-        let _ =
-            writeln!(text, "\nWhat the programs cost while that was counted: {:.3} ms", all * 1e3);
-        for (program, cost) in kernel.costs.iter().filter(|(_, cost)| cost.runs > 0) {
-            let ns = cost.cpu_s * 1e9 / cost.runs as f64;
-            let _ = writeln!(
-                text,
-                "  {:>9.3} ms  {program}: {} runs of {ns:.0} ns",
-                cost.cpu_s * 1e3,
-                cost.runs
-            );
-        }
-    }
-    for (what, why) in &kernel.absent {
-        let _ = writeln!(text, "{what}: not measured, because {why}");
-    }
-    text
+    let sampled = kernel.sampled.iter().map(|(name, sampled)| {
+        let per_s = kernel.total(name).unwrap_or(0.0) / seconds;
+        format!("{}: {per_s:.0}/s, {}", name.replace('_', " "), known_by(sampled))
+    });
+    let ms = |s: f64| format!("{:.3} ms", s * 1e3);
+    let us = |s: f64| format!("{:.1} µs", s * 1e6);
+    let waits = by_caller(&kernel.lock_waits).into_iter().take(TOP).map(|one| {
+        let mean = us(one.total_s / one.count.max(1) as f64);
+        let count = one.count.to_string();
+        let cells = [ms(one.total_s), count, mean, us(one.longest_s), one.caller, one.kind];
+        Row::from(cells)
+    });
+    let heads = [">time", ">waits", ">mean", ">longest", "who asked", "kind"];
+    let waits = Grid::new("", heads).rows(waits);
+    let all: f64 = kernel.costs.values().map(|cost| cost.cpu_s).sum();
+    let costs = kernel.costs.iter().filter(|(_, cost)| cost.runs > 0).map(|(program, cost)| {
+        let each = format!("{:.0} ns", cost.cpu_s * 1e9 / cost.runs as f64);
+        [program.clone(), ms(cost.cpu_s), cost.runs.to_string(), each]
+    });
+    let costs = Grid::new("", ["program", ">time", ">runs", ">each"]).rows(costs);
+    let absent = kernel.absent.iter();
+    let absent = absent.map(|(what, why)| format!("{what}: not measured, because {why}"));
+    let mut sections = vec![
+        section("Interrupts sent to other CPUs, by sender", calls(&kernel.cross_calls)),
+        section("Functions that other CPUs were asked to run", calls(&kernel.call_requests)),
+        section("", vec![Part::lines(sampled.collect())]),
+        section("Waits for locks, by who asked", vec![Part::Grid(waits)]),
+    ];
+    sections.extend(histograms(kernel));
+    let cost = format!("What the programs cost while that was counted, {} together", ms(all));
+    sections.push(section(&cost, vec![Part::Grid(costs)]));
+    sections.push(section("", vec![Part::lines(absent.collect())]));
+    format!("\n{}", Frame { title: String::new(), sections }.text())
 }
 
 /// Returns the accuracy of a count, as text.
@@ -116,8 +105,8 @@ struct Kind {
     buckets: BTreeMap<u64, u64>,
 }
 
-/// One histogram for each kind, those of most time first.
-fn histograms(text: &mut String, kernel: &KernelActivity) {
+/// Returns a histogram for each kind, those of most time first.
+fn histograms(kernel: &KernelActivity) -> Vec<Section<'static>> {
     let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
     for one in &kernel.histograms {
         let kind = kinds.entry(&one.what).or_default();
@@ -134,26 +123,29 @@ fn histograms(text: &mut String, kernel: &KernelActivity) {
     let in_all = |(what, kind): &(&str, Kind)| kind.total_s / share(what).unwrap_or(1.0).max(1e-9);
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by(|a, b| in_all(b).total_cmp(&in_all(a)));
-    for (what, kind) in kinds.into_iter().take(TOP) {
+    let drawn = |(what, kind): (&str, Kind)| {
         let Kind { count, longer, total_s, buckets } = kind;
         let mean_us = total_s * 1e6 / count.max(1) as f64;
         let of = share(what).map_or(String::new(), |share| {
             format!(" (of those begun in {:.2} % of the time)", share * 100.0)
         });
-        let _ = writeln!(text, "\n{what}: {count}, mean {mean_us:.2} µs{of}");
         let most = buckets.values().copied().max().unwrap_or(1) as f64;
-        let (low, high) = (buckets.keys().next(), buckets.keys().last());
-        let (mut from, high) = low.zip(high).map_or((1, 0), |(low, high)| (*low, *high));
-        while from <= high {
+        let ends = buckets.keys().next().zip(buckets.keys().last());
+        let (low, high) = ends.map_or((1, 0), |(low, high)| (*low, *high));
+        let each = std::iter::successors(Some(low), |from| Some(from * 2));
+        let mut rows: Vec<Row> = Vec::new();
+        rows.extend(each.take_while(|from| *from <= high).map(|from| {
             let n = buckets.get(&from).copied().unwrap_or(0);
             let bar = "#".repeat((n as f64 / most * BAR).round() as usize);
-            let _ = writeln!(text, "  {:>9} {n:>10} {bar}", time(from));
-            from *= 2;
-        }
-        if longer > 0 {
-            let _ = writeln!(text, "  {:>9} {longer:>10} that were not timed", "longer");
-        }
-    }
+            Row::from([time(from), n.to_string(), bar])
+        }));
+        let untimed = ["longer".to_owned(), longer.to_string(), "that were not timed".to_owned()];
+        rows.extend((longer > 0).then(|| Row::from(untimed)));
+        let heading = format!("{what}: {count}, mean {mean_us:.2} µs{of}");
+        let grid = Grid::new("", [">from", ">count", ""]).rows(rows);
+        Section::new(Chapter::NONE, heading, vec![Part::Grid(grid)])
+    };
+    kinds.into_iter().take(TOP).map(drawn).collect()
 }
 
 fn time(ns: u64) -> String {
@@ -216,21 +208,20 @@ mod tests {
         };
         let text = text(&kernel, 2.0);
         for line in [
-            "10.0/s  smp_call has run flush_tlb_func",
-            "by smp_call < flush_tlb_mm_range",
-            "8 waits of 2.0 µs, longest 5.0 µs: udp_recvmsg (spin)",
+            "10.0  smp_call  has run flush_tlb_func  smp_call < flush_tlb_mm_range",
+            "0.016 ms      8  2.0 µs   5.0 µs  udp_recvmsg  spin",
             "softirq_net_rx: 10, mean 2.00 µs",
             "napi_polls: not measured, because napi_poll",
             "system calls: 1500/s, counted in 1.60 % of the time (8 windows), ± 10.0 %; up to 25.0 % more where",
             "system_call_0: 1, mean 10.00 µs (of those begun in 0.80 % of the time)",
-            "longer          3 that were not timed",
+            "longer      3  that were not timed",
         ] {
             assert!(text.contains(line), "{line:?} in\n{text}");
         }
         // Buckets without a time stand between those with.
         let bars: Vec<&str> = text.lines().filter(|line| line.contains(" µs ")).collect();
         assert!(
-            bars.iter().any(|line| line.trim_start().starts_with("2.0 µs") && line.contains(" 0 "))
+            bars.iter().any(|line| line.trim_start().starts_with("2.0 µs") && line.ends_with(" 0"))
         );
     }
 }

@@ -39,7 +39,7 @@ fn medians_of(
             row(key.clone(), &|table: &Table, column: &Column| table.value(&key, &column.name))
         };
         let mut rows: Vec<_> = keys(runs, name).into_iter().map(of_key).collect();
-        if rows.len() != 1 && form.key != Key::Resource {
+        if rows.len() != 1 && !matches!(form.key, Key::Connection | Key::Resource) {
             let all = ALL[usize::from(!form.adds_up())].to_owned();
             rows.push(row(all, &|table, column| Some(table.all_of(column))));
         }
@@ -49,7 +49,8 @@ fn medians_of(
 }
 
 /// Returns the drawings of the tables of several sides, each a name and its [`medians`]: a drawing
-/// for each probe. Columns without anything in them are left out. `heading` is of the sides.
+/// for each probe. Columns without anything in them are left out. `heading` is of the sides; without one the side has
+/// no column.
 pub fn grids(label: &str, heading: &str, sides: &[(Cell, &Tables)]) -> Vec<Grid> {
     let names: BTreeSet<&String> = sides.iter().flat_map(|(_, tables)| tables.keys()).collect();
     let of_name = |name: &String| {
@@ -69,10 +70,15 @@ pub fn grids(label: &str, heading: &str, sides: &[(Cell, &Tables)]) -> Vec<Grid>
                     value.map_or_else(|| "–".into(), |value| of_rate(column, value)).into()
                 };
                 let named = [side.clone(), key.as_str().into()];
-                named.into_iter().chain(columns.iter().map(cell)).collect::<Vec<_>>()
+                named
+                    .into_iter()
+                    .skip(usize::from(heading.is_empty()))
+                    .chain(columns.iter().map(cell))
+                    .collect::<Vec<_>>()
             })
         });
-        let grid = Grid::new(format!("{name}: {label}"), [heading, form.key.heading()]);
+        let heads = [heading, form.key.heading()].into_iter().skip(usize::from(heading.is_empty()));
+        let grid = Grid::new(format!("{name}: {label}"), heads);
         let grid = grid.columns(columns.iter().map(|one| head(one))).rows(rows);
         (!columns.is_empty()).then_some(grid)
     };

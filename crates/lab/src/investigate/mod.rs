@@ -49,7 +49,7 @@ use millstream_diagnose::features::features;
 use millstream_observe::environment;
 use millstream_record::error::Error;
 use millstream_record::{Budget, FORMAT_VERSION, RunRecord, Tables};
-use millstream_report::{medians, of_machine};
+use millstream_report::{budget, medians, of_machine};
 
 /// Fewest runs that are observed: fewer form no groups.
 pub const RUNS_LEAST: u32 = 8;
@@ -149,16 +149,21 @@ pub struct Spent {
     pub budget: Budget,
     /// The processes of the client.
     pub clients: Vec<u32>,
+    /// Tables of the connections in it.
+    #[serde(default, skip_serializing_if = "Tables::is_empty")]
+    pub tables: Tables,
 }
 
 impl Spent {
     /// Returns the budget of the first of `runs` that has one.
     fn of(runs: &[RunRecord]) -> Option<Self> {
-        let probes = runs.iter().map(|run| &run.probes).find(|probes| probes.budget.is_some())?;
+        let run = runs.iter().find(|run| run.probes.budget.is_some())?;
+        let probes = &run.probes;
         let is_client = |role: &str| matches!(role.split('#').next(), Some("client" | "near"));
         let workers = probes.workers.iter().flatten().filter(|(role, _)| is_client(role));
         let clients = workers.map(|(_, worker)| worker.pid).collect();
-        Some(Self { budget: probes.budget.clone()?, clients })
+        let tables = budget::connections(probes);
+        Some(Self { budget: probes.budget.clone()?, clients, tables })
     }
 }
 
@@ -663,7 +668,7 @@ mod tests {
             let rows = vec![row(ThreadState::OwnCode, work_s), row(ThreadState::Kernel, 1.0)];
             let thread = ThreadBudget { thread: 7, process: 7, rows, ..Default::default() };
             let budget = Budget { threads: vec![thread], ..Budget::default() };
-            found.budget = Some(Spent { budget, clients: vec![7] });
+            found.budget = Some(Spent { budget, clients: vec![7], tables: Tables::default() });
             (found.verdict(), found.text())
         };
         // The window gains a factor of 5, as a row of 80 % does.

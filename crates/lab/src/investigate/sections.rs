@@ -43,8 +43,10 @@ impl Investigation {
         let scale = self.scale();
         let mut sections = vec![section("", self.about())];
         let work = self.work();
-        let spent = self.budget.iter();
-        sections.extend(spent.map(|one| budget::section(&one.budget, &one.clients, work)));
+        sections.extend(self.budget.iter().flat_map(|one| {
+            let spent = budget::section(&one.budget, &one.clients, work);
+            [spent, budget::connected(&one.tables)]
+        }));
         sections.push(section("", vec![Part::Answer(self.verdict())]));
         sections.push(section("The runs", self.runs(&scale)));
         sections.extend(self.suspects.iter().map(|one| self.suspect(one, &scale)));

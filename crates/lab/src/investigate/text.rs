@@ -69,7 +69,7 @@ impl Investigation {
     }
 
     fn answer(&self) -> Option<Answer> {
-        let Spent { budget, clients } = self.budget.as_ref()?;
+        let Spent { budget, clients, .. } = self.budget.as_ref()?;
         answer(budget, clients, self.work())
     }
 

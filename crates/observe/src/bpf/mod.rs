@@ -1,6 +1,7 @@
 //! The BPF programs of `bpf/`, loaded and read: those of `kernel.bpf.c`, which count all the time,
-//! those of `system_calls.bpf.c`, which do for a part of it, and those of `budget.bpf.c`, which sum
-//! where the time of threads goes.
+//! those of `system_calls.bpf.c`, which do for a part of it, those of `budget.bpf.c`, which sum
+//! where the time of threads goes, and those of `opened.bpf.c`, which count new connections and
+//! questions for names.
 //!
 //! Objects are built beforehand and are a part of this crate; the loader fits them to the running
 //! kernel by the kernel's BTF. Each program is loaded and attached by itself, so that a kernel
@@ -35,10 +36,10 @@ pub use budget::{FAULT, KERNEL_THREAD, Met, OWN, Off, Reason, Times, call_name, 
 pub use counters::{Counter, Counters, VECTORS};
 pub use histogram::{BUCKETS, Histogram, Place};
 #[cfg(target_arch = "x86_64")]
-pub use kernel::Budget;
+pub use kernel::{Budget, Opened};
 pub use kernel::{Kernel, count_costs};
 #[cfg(not(target_arch = "x86_64"))]
-pub use no_budget::Budget;
+pub use no_budget::{Budget, Opened};
 pub use program::Program;
 pub use system_calls::SystemCalls;
 pub use top::{CrossCall, LockKind, LockWait, Sample};
@@ -57,6 +58,17 @@ pub struct Want {
     pub function: Option<(PathBuf, String)>,
     /// A function of the kernel that is timed, where fentry is allowed.
     pub kernel_function: Option<String>,
+}
+
+/// A process that opens connections, or asks for names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opener {
+    /// The process.
+    pub process: u32,
+    /// The port that it sends to.
+    pub port: u16,
+    /// True where it asks for names, by datagrams.
+    pub looks_up: bool,
 }
 
 /// Cost of one program since it was loaded, while costs were counted.

@@ -1,6 +1,6 @@
 //! In place of the budget on a processor whose registers its programs do not know.
 
-use super::{Met, Times};
+use super::{Met, Opener, Times};
 use crate::Absent;
 
 /// Never there.
@@ -19,5 +19,23 @@ impl Budget {
 
     pub fn end(self) -> Result<(Vec<Times>, u64, u64), Absent> {
         match self {}
+    }
+}
+
+/// Never there.
+pub struct Opened {
+    pub without_look_ups: Option<Absent>,
+    never: std::convert::Infallible,
+}
+
+#[allow(missing_docs, reason = "there is no value of it to call them on")]
+impl Opened {
+    /// Fails.
+    pub fn begin() -> Result<Self, Absent> {
+        Err(Absent(format!("its programs are not loaded on {}", std::env::consts::ARCH)))
+    }
+
+    pub fn read(&self) -> Result<Vec<(Opener, u64)>, Absent> {
+        match self.never {}
     }
 }

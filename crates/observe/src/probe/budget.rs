@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 
 use millstream_record::{Budget, BudgetRow, Probes, ThreadBudget, ThreadState};
 
+use super::connections::opened;
 use super::peers::Peers;
 use super::{Absent, Kind, Probe, Turn, limits};
-use crate::bpf::{self, KERNEL_THREAD, Met, OWN, Off, Times, call_name, thing};
+use crate::bpf::{self, KERNEL_THREAD, Met, OWN, Off, Opened, Opener, Times, call_name, thing};
 use crate::names::{Named, process_stacks};
 
 pub(super) const KIND: Kind =
     Kind { name: "budget", open: |_| Ok(Box::new(BudgetProbe::default())) };
+/// Name of what counts new connections.
+const OPENED: &str = "opened";
 
 /// Distance of looks at names: programs that have ended have none.
 const LOOK: Duration = Duration::from_secs(1);
@@ -25,6 +28,10 @@ pub(super) struct BudgetProbe {
     /// Processes of the load, as far as they were told.
     roots: BTreeSet<u32>,
     peers: Peers,
+    /// The programs that count new connections, or the reason why there are none; and the counts.
+    opened: Option<Result<Opened, Absent>>,
+    counts: Vec<(Opener, u64)>,
+    without_look_ups: Option<Absent>,
     asked: HashSet<(u32, u64)>,
     answers: Vec<(u32, Named)>,
     found: Option<(Vec<Times>, u64, u64)>,
@@ -35,6 +42,13 @@ impl BudgetProbe {
     /// addresses that are new and of the load.
     fn look(&mut self, met: &Met) {
         self.peers.look(met.processes.keys().copied());
+        if let Some(Ok(opened)) = &self.opened
+            && let Ok(counts) = opened.read()
+        {
+            self.counts = counts;
+            self.without_look_ups.clone_from(&opened.without_look_ups);
+        }
+        self.peers.opened(self.counts.iter().map(|(opener, _)| opener));
         let load = self.load(&met.processes);
         let mut fresh: BTreeMap<u32, Vec<Vec<u64>>> = BTreeMap::new();
         for &(process, address) in &met.addresses {
@@ -80,6 +94,7 @@ impl Probe for BudgetProbe {
         match turn {
             Turn::First => {
                 self.programs = Some(bpf::Budget::begin()?);
+                self.opened = Some(Opened::begin());
                 self.next = Some(now + FIRST_LOOK);
             }
             Turn::Middle if self.next.is_some_and(|next| next <= now) => {
@@ -102,15 +117,27 @@ impl Probe for BudgetProbe {
                 let addresses = found.0.iter().flat_map(of).collect();
                 self.look(&Met { processes, addresses });
                 self.found = Some(found);
+                if let Some(Ok(_)) = &self.opened {
+                    self.opened = None;
+                }
             }
         }
         Ok(())
     }
 
-    fn finish(self: Box<Self>, into: &mut Probes) {
-        let Some((mut times, left_out, width_ns)) = self.found else { return };
+    fn finish(mut self: Box<Self>, into: &mut Probes) {
+        if let Some(Err(why)) = &self.opened {
+            into.absent.insert(OPENED.to_owned(), why.0.clone());
+        }
+        if let Some(why) = &self.without_look_ups {
+            into.absent.insert("look_ups".to_owned(), why.0.clone());
+        }
+        let Some((mut times, left_out, width_ns)) = self.found.take() else { return };
+        let processes: BTreeMap<u32, u32> =
+            times.iter().map(|one| (one.process, one.parent)).collect();
+        let load = self.load(&processes);
         let mut functions: HashMap<(u32, u64), String> = HashMap::new();
-        for (process, named) in self.answers {
+        for (process, named) in std::mem::take(&mut self.answers) {
             let stacks = named.stacks().to_vec();
             for (stack, names) in stacks.into_iter().zip(named.wait()) {
                 functions
@@ -126,6 +153,20 @@ impl Probe for BudgetProbe {
             let name = || living(one.process).unwrap_or(of_thread);
             names.entry(one.process).or_insert_with(name);
         }
+        let named = |process: u32| {
+            let name = names.get(&process).map_or("process", String::as_str);
+            let role = self.peers.ends().get(&process).map(|end| format!(" ({})", end.role()));
+            format!("{name}/{process}{}", role.unwrap_or_default())
+        };
+        let connections = self.peers.connections.table(|one| load.contains(&one), named);
+        let of_load = self.counts.iter().filter(|(one, _)| load.contains(&one.process));
+        let mut opened = opened(&of_load.copied().collect::<Vec<_>>(), named);
+        if let (Some(table), Some(_)) = (&mut opened, &self.without_look_ups) {
+            table.columns.truncate(1);
+            table.rows.iter_mut().for_each(|(_, values)| values.truncate(1));
+        }
+        let tables = [("connections", connections), (OPENED, opened)].into_iter();
+        into.tables.extend(tables.filter_map(|(name, table)| Some((name.to_owned(), table?))));
         times.sort_by_key(|one| std::cmp::Reverse(one.on_ns));
         let of_program = |one: &Times| !one.off.iter().any(|(why, ..)| why.call == KERNEL_THREAD);
         let mut kept: Vec<Times> = times.into_iter().filter(of_program).collect();
@@ -148,7 +189,7 @@ impl Probe for BudgetProbe {
             width_s: width_ns as f64 / 1e9,
             threads,
             names: met,
-            ends: self.peers.ends(),
+            ends: self.peers.ends().clone(),
             left_out: left_out + more,
         });
     }

@@ -32,6 +32,8 @@ pub(super) const ENGINE_SNAPSHOTS: usize = 64;
 pub(super) const QUEUES_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// Longest time that an engine may take for an answer.
 pub(super) const ENGINE_PATIENCE: Duration = Duration::from_millis(100);
+/// Ends of connections, and processes that open them, that are told one by one.
+pub(super) const CONNECTIONS: usize = 16;
 /// Threads that a budget keeps, those with the most time on a CPU.
 pub(super) const BUDGET_THREADS: usize = 256;
 /// Descriptors of a process that are looked at for connections.

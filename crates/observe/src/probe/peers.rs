@@ -1,6 +1,6 @@
 //! The processes at both ends of connections, wherever their network namespaces are.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::os::linux::fs::MetadataExt;
@@ -9,12 +9,20 @@ use std::path::PathBuf;
 use millstream_netlink::{InetSocket, Protocol, State, each_inet_socket};
 use millstream_record::End;
 
+use super::connections::Connections;
 use super::host::in_namespace;
 use super::{Absent, limits};
+use crate::bpf::Opener;
 
 /// The processes that were seen at ends of connections.
 #[derive(Default)]
-pub(super) struct Peers(BTreeMap<u32, End>);
+pub(super) struct Peers {
+    ends: BTreeMap<u32, End>,
+    /// Namespaces and processes in which somebody listens at a TCP port.
+    listening: HashMap<u16, BTreeSet<(u64, u32)>>,
+    /// The connections.
+    pub(super) connections: Connections,
+}
 
 /// A socket, the namespace that it is in, and the processes that have it.
 struct Owned {
@@ -50,6 +58,14 @@ impl Peers {
     }
 
     fn add(&mut self, all: &[Owned]) {
+        self.connections.begin();
+        for one in all.iter().filter(|one| one.socket.protocol == Protocol::Tcp) {
+            self.connections.take(&one.socket, one.owners.first().copied());
+            if one.socket.state == State::LISTEN {
+                let at = self.listening.entry(one.socket.local.port()).or_default();
+                at.extend(one.owners.iter().map(|owner| (one.namespace, *owner)));
+            }
+        }
         let ends = |one: &Owned| (one.socket.protocol, one.socket.local, one.socket.remote);
         let is_open = |one: &&Owned| one.socket.remote.port() == 0;
         let listening: HashSet<_> = (all.iter().filter(is_open))
@@ -83,8 +99,21 @@ impl Peers {
         }
     }
 
+    /// Joins processes that opened connections, be they ever so short, with those that listen at
+    /// the port, where these are of one namespace.
+    pub(super) fn opened<'a>(&mut self, by: impl IntoIterator<Item = &'a Opener>) {
+        for Opener { process, port, .. } in by.into_iter().filter(|one| !one.looks_up) {
+            let at = self.listening.get(port).into_iter().flatten();
+            let at: Vec<(u64, u32)> = at.copied().collect();
+            let is_one = at.windows(2).all(|pair| pair[0].0 == pair[1].0);
+            let others: Vec<u32> = at.into_iter().filter(|_| is_one).map(|one| one.1).collect();
+            self.note(*process, false, &others);
+            others.iter().for_each(|other| self.note(*other, true, &[*process]));
+        }
+    }
+
     fn note(&mut self, process: u32, accepted: bool, others: &[u32]) {
-        let end = self.0.entry(process).or_default();
+        let end = self.ends.entry(process).or_default();
         end.accepts |= accepted;
         end.connects |= !accepted;
         end.peers.extend(others);
@@ -94,12 +123,12 @@ impl Peers {
 
     /// Returns the processes at the other ends of connections of `process`.
     pub(super) fn of(&self, process: u32) -> &[u32] {
-        self.0.get(&process).map_or(&[], |end| &end.peers)
+        self.ends.get(&process).map_or(&[], |end| &end.peers)
     }
 
     /// Returns what was seen in all looks, by process.
-    pub(super) fn ends(self) -> BTreeMap<u32, End> {
-        self.0
+    pub(super) fn ends(&self) -> &BTreeMap<u32, End> {
+        &self.ends
     }
 }
 
@@ -179,5 +208,17 @@ mod tests {
         assert_eq!(said(22), ("proxy", vec![11, 33]));
         assert_eq!(said(33), ("server", vec![22]));
         assert_eq!(said(44), ("server", vec![11]));
+        // Connections that no look met: ports that two namespaces have tell of nobody.
+        peers.add(&[
+            owned(1, Tcp, ["0.0.0.0:90", none], 55),
+            owned(1, Tcp, ["0.0.0.0:91", none], 55),
+            owned(2, Tcp, ["0.0.0.0:91", none], 66),
+        ]);
+        let opener = |port, looks_up| Opener { process: 77, port, looks_up };
+        peers.opened(&[opener(90, false), opener(91, false), opener(80, true)]);
+        let said = |process: u32| (peers.ends()[&process].role(), &peers.ends()[&process].peers);
+        assert_eq!(said(77), ("client", &vec![55]));
+        assert_eq!(said(55), ("server", &vec![77]));
+        assert!(!peers.ends().contains_key(&66));
     }
 }

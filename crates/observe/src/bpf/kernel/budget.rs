@@ -144,15 +144,15 @@ fn now_ns() -> Result<u64, Absent> {
     Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-fn odd(error: aya::maps::MapError) -> Absent {
+pub(super) fn odd(error: aya::maps::MapError) -> Absent {
     Absent(in_one_line(&error))
 }
 
-fn none(name: &str) -> Absent {
+pub(super) fn none(name: &str) -> Absent {
     Absent(format!("{name}: not in the object"))
 }
 
-fn failed(name: &str, error: aya::programs::ProgramError) -> Absent {
+pub(super) fn failed(name: &str, error: aya::programs::ProgramError) -> Absent {
     Absent(format!("{name}: {}", because(error)))
 }
 

@@ -4,6 +4,8 @@
 mod budget;
 mod histograms;
 mod lists;
+#[cfg(target_arch = "x86_64")]
+mod opened;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +22,8 @@ use aya::{Btf, Ebpf, EbpfLoader};
 #[cfg(target_arch = "x86_64")]
 pub use self::budget::Budget;
 use self::lists::Sampled;
+#[cfg(target_arch = "x86_64")]
+pub use self::opened::Opened;
 use self::windows::Windows;
 use super::counters::{Counter, Counters, Value};
 use super::{Cost, Program, SystemCalls, Want};

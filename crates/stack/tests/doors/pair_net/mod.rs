@@ -6,6 +6,7 @@ mod datagrams;
 mod ends;
 mod errors;
 mod gone;
+mod requests;
 mod waits;
 
 use std::io::{self, Read, Write};

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/*
+ * Who opens connections, and who asks for names: counts by process and port of the peer. crates/observe/src/bpf/kernel/opened.rs
+ * reads them.
+ */
+#include "kernel.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+#define IPPROTO_TCP 6
+#define TCP_SYN_SENT 2
+#define IPPROTO_UDP 17
+#define DNS 53
+
+enum { CONNECTION, LOOK_UP };
+
+struct key {
+	u32 process;
+	u16 port;
+	u16 kind;
+};
+
+/* Those that find no room are not counted. */
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 1024);
+	TYPE(key, struct key);
+	TYPE(value, u64);
+} opened SEC(".maps");
+
+struct sock_common {
+	u16 skc_dport;
+} KERNEL_TYPE;
+
+struct sock {
+	struct sock_common __sk_common;
+	u16 sk_protocol;
+} KERNEL_TYPE;
+
+#define READ(to, from) read_kernel(&(to), sizeof(to), &(from))
+
+INLINE int count(u16 port, u16 kind)
+{
+	struct key key = { current_ids() >> 32, __builtin_bswap16(port), kind };
+	u64 one = 1, *sum = map_lookup(&opened, &key);
+
+	if (sum)
+		__sync_fetch_and_add(sum, 1);
+	else
+		map_update(&opened, &key, &one, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int inet_sock_set_state(u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	u16 protocol = 0, port = 0;
+
+	if ((int)ctx[2] != TCP_SYN_SENT)
+		return 0;
+	READ(protocol, sk->sk_protocol);
+	READ(port, sk->__sk_common.skc_dport);
+	return protocol == IPPROTO_TCP ? count(port, CONNECTION) : 0;
+}
+
+/* Of a datagram the connected peer is known: resolvers connect the socket that they ask by. */
+SEC("tp_btf/sock_send_length")
+int sock_send_length(u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	u16 protocol = 0, port = 0;
+
+	READ(protocol, sk->sk_protocol);
+	if (protocol != IPPROTO_UDP)
+		return 0;
+	READ(port, sk->__sk_common.skc_dport);
+	return port == __builtin_bswap16(DNS) ? count(port, LOOK_UP) : 0;
+}
