@@ -78,6 +78,25 @@ fn ranges_that_arrive_together_are_all_reported() {
     assert_eq!(told, [vec![(201, 1101), range(1401), range(1201)]]);
 }
 
+/// Data are shorter by the options that go with them (RFC 9293, 3.7.1): the ranges behind a gap.
+#[test]
+fn data_leave_room_for_the_ranges_that_they_report() {
+    let pool = pool();
+    for ranges in 0..4 {
+        let (mut connection, now) = established(&pool, Config::default());
+        (0..ranges).for_each(|n| data(&mut connection, now, &pool, 201 + 200 * n, 100));
+        connection.write(&pool, &[1; 4000]).expect("room");
+        let sent = drain(&mut connection, now, &pool);
+        let first = sent.iter().find(|sent| sent.payload_len > 0).expect("data");
+        assert_eq!(first.header.options.sack.iter().count(), ranges as usize);
+        assert_eq!(
+            first.header.header_len() + first.payload_len as usize,
+            20 + 1460,
+            "{ranges} ranges"
+        );
+    }
+}
+
 /// An established connection that has had the segments which are acknowledged at once, and the
 /// number of the next byte.
 fn past_quick_acks(pool: &Pool) -> (Connection, Instant, u32) {
