@@ -490,3 +490,23 @@ fn an_orphan_gives_up_sooner() {
         }
     }
 }
+
+/// RFC 9937, 5: of what an ACK without SACK covers, duplicates have told already of a part. In
+/// recovery no more goes out for it than has arrived besides.
+#[test]
+fn an_ack_in_recovery_frees_nothing_that_duplicates_have_freed() {
+    let pool = pool();
+    let config =
+        Config { sack: false, timestamps: false, initial_window_segments: 20, ..Config::default() };
+    let (mut connection, now) = established(&pool, config);
+    connection.write(&pool, &[1; 60_000]).expect("room");
+    let flight = drain(&mut connection, now, &pool);
+    assert_eq!(flight.len(), 20);
+    // The first and the fifth are lost: three duplicates, then all up to the fifth.
+    let size = flight[0].payload_len;
+    let sent = [1, 1, 1, 1 + 4 * size].map(|ack| {
+        connection.on_segment(now, &header(1, ack, TcpFlags::ACK), Payload::None, 0, &pool);
+        drain(&mut connection, now, &pool).len()
+    });
+    assert_eq!(sent, [1; 4]);
+}
