@@ -308,7 +308,8 @@ mod tests {
             row(Untold, "no event told of it", None, 0.02, 0),
         ];
         let server = vec![
-            row(OwnCode, "work", None, 6.4, 0),
+            row(OwnCode, "work", None, 6.0, 0),
+            row(Kernel, "fdatasync", None, 0.4, 0),
             disk,
             row(Asleep, "recvfrom", Some(1), 1.0, 1000),
             row(Ready, "", Some(7), 0.3, 30),
@@ -325,9 +326,9 @@ mod tests {
         };
         let told = text(&Probes::default(), &budget, &[1]);
         for line in [
-            "Of the time of ask/1 (client) 64 %: serve/2 (server), for which ask/1 (client) waits, is in its own code \
-             (work 64 %). The rest: 20 % serve/2 (server) is blocked in fdatasync wal.log (each 20.0 ms); 8 % ask/1 \
-             (client) is in the kernel (sendto 8 %); 6 % serve/2 (server) is ready without a CPU (other has it 6 %).",
+            "Of the time of ask/1 (client) 60 %: serve/2 (server), for which ask/1 (client) waits, is in its own code \
+             (work 60 %). The rest: 24 % serve/2 (server) is blocked in fdatasync wal.log (each 20.0 ms), 17 % of it \
+             at work in the kernel; 8 % ask/1 (client) is in the kernel (sendto 8 %); 6 % serve/2 (server) is ready without a CPU (other has it 6 %).",
             "  ask/1 (client), 10.00 s:\n  state",
             "\n  asleep                         91.0 %\n    recvfrom, woken by serve/2   91.0 %   1000  9100.0 µs\n",
             "\n\n  serve/2 (server), 10.00 s:\n  state",

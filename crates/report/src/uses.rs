@@ -45,11 +45,27 @@ pub fn answer(budget: &Budget, roots: &[u32], work: Option<(&str, f64)>) -> Opti
     let process = *ends(budget, roots).first()?;
     let Uses { all, threads } = uses(budget, process);
     let mut rows: Vec<Told> = Vec::new();
+    // Of a call that blocks, its work in the kernel is a part: one to the disk, mostly.
+    let blocks = |one: &Use| {
+        all.iter().any(|other| {
+            let is_blocked = other.row.state == ThreadState::Blocked && other.share >= SMALL;
+            is_blocked && other.path == one.path && other.row.what == one.row.what
+        })
+    };
     for one in &all {
-        let (state, behind) = (one.row.state, one.behind.as_ref());
-        let is_run =
-            matches!(state, ThreadState::OwnCode | ThreadState::Kernel | ThreadState::Ready);
-        let is_same = |told: &&mut Told| is_run && told.path == one.path && told.state == state;
+        let behind = one.behind.as_ref();
+        let state = match one.row.state {
+            ThreadState::Kernel if blocks(one) => ThreadState::Blocked,
+            state => state,
+        };
+        let is_same = |told: &&mut Told| {
+            let is_one = match state {
+                ThreadState::OwnCode | ThreadState::Kernel | ThreadState::Ready => true,
+                ThreadState::Blocked => told.uses[0].row.what == one.row.what,
+                _ => false,
+            };
+            is_one && told.path == one.path && told.state == state
+        };
         match rows.iter_mut().find(is_same) {
             Some(told) => {
                 told.share += one.share;
@@ -103,7 +119,7 @@ impl Told<'_> {
             ThreadState::Kernel => format!("is in the kernel{}", self.parts(budget)),
             ThreadState::Ready => format!("is ready without a CPU{}", self.parts(budget)),
             ThreadState::Asleep => format!("sleeps in {}", asleep(one)),
-            ThreadState::Blocked => format!("is blocked in {}", asleep(one)),
+            ThreadState::Blocked => self.blocked(),
             ThreadState::Untold => format!("does what is not known ({})", one.row.what),
         };
         let _ = write!(text, " {what}");
@@ -115,6 +131,18 @@ impl Told<'_> {
             );
         }
         text
+    }
+
+    /// Returns the call that blocks, with the part that is work in the kernel.
+    fn blocked(&self) -> String {
+        let is_work = |one: &&&Use| one.row.state == ThreadState::Kernel;
+        let work: f64 = self.uses.iter().filter(is_work).map(|one| one.share).sum();
+        let sleeps = self.uses.iter().find(|one| !is_work(one)).unwrap_or(&self.uses[0]);
+        let work = match work {
+            0.0 => String::new(),
+            work => format!(", {} of it at work in the kernel", percent(work / self.share)),
+        };
+        format!("is blocked in {}{work}", asleep(sleeps))
     }
 
     fn parts(&self, budget: &Budget) -> String {
