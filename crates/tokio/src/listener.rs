@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use futures_core::Stream;
 use millstream::net;
 
 use crate::turns::Turns;
@@ -64,6 +66,15 @@ impl TcpListener {
     /// one.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
+    }
+}
+
+/// Its connections as they come, without end; see [`poll_accept`](TcpListener::poll_accept).
+impl Stream for TcpListener {
+    type Item = io::Result<TcpStream>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_accept(context).map_ok(|(stream, _)| stream).map(Some)
     }
 }
 

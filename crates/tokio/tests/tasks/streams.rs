@@ -1,9 +1,12 @@
 //! Streams and listeners.
 
+use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_core::Stream;
 use millstream_tokio::{TcpListener, TcpStream, shutdown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -166,6 +169,19 @@ async fn several_tasks_accept() {
     }
     for accepted in accepts {
         accepted.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_listener_is_a_stream_of_connections() {
+    let (near, far) = two();
+    let (listener, addr) = listener(&far).await;
+    let mut listener = pin!(listener);
+    for _ in 0..2 {
+        let accepted = poll_fn(|context| listener.as_mut().poll_next(context));
+        let (client, server) = tokio::join!(TcpStream::connect(&near, addr), accepted);
+        let (client, server) = (client.unwrap(), server.unwrap().unwrap());
+        assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
     }
 }
 
