@@ -274,9 +274,10 @@ fn new_connections_and_questions_for_names_are_counted_each() {
             (0..10).for_each(|_| drop(socket.send(&[0; 12])));
         }
     });
-    if probes.budget.is_none() {
-        return;
-    }
+    let Some(budget) = &probes.budget else { return };
+    let here = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let end = budget.ends.get(&std::process::id()).expect("it has connections");
+    assert_eq!(end.settings.get("tcp_congestion_control").unwrap(), here.trim());
     if let Some(why) = probes.absent.get("opened") {
         return println!("NOT RUN: {why}");
     }

@@ -90,6 +90,9 @@ pub struct End {
     pub connects: bool,
     /// Processes at the other ends.
     pub peers: Vec<u32>,
+    /// Settings of its network namespace, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
 }
 
 impl End {

@@ -1,6 +1,7 @@
 //! Where the time of the ends of a load goes: the end of their waits, a bar and a table for each of
 //! their threads.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use millstream_diagnose::budget::ends;
@@ -102,6 +103,7 @@ pub fn section<'a>(budget: &Budget, roots: &[u32], work: Option<(&str, f64)>) ->
         let said = format!("{} threads of the machine are left out.", budget.left_out);
         parts.push(Part::line(said));
     }
+    parts.push(Part::lines(settings(budget, &told)));
     let small = told.iter().flat_map(|thread| {
         [Part::Heading("", headed(budget, thread)), Part::Grid(table(budget, thread, 0.0))]
     });
@@ -111,6 +113,26 @@ pub fn section<'a>(budget: &Budget, roots: &[u32], work: Option<(&str, f64)>) ->
     }
     let heading = format!("Where the time goes, of {:.2} s", budget.width_s);
     Section::new(Chapter::NONE, heading, parts)
+}
+
+/// Returns the settings of the ends, those that have the same in one line.
+fn settings(budget: &Budget, threads: &[&ThreadBudget]) -> Vec<String> {
+    let mut all: Vec<(&BTreeMap<String, String>, Vec<String>)> = Vec::new();
+    for thread in threads {
+        let end = budget.ends.get(&thread.process).filter(|end| !end.settings.is_empty());
+        let Some(settings) = end.map(|end| &end.settings) else { continue };
+        let name = budget.name(thread.process);
+        match all.iter_mut().find(|(one, _)| *one == settings) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => all.push((settings, vec![name])),
+        }
+    }
+    let said = |(settings, names): (&BTreeMap<String, String>, Vec<String>)| {
+        let each = settings.iter().map(|(name, value)| format!("{name} {value}"));
+        format!("Settings of {}: {}.", names.join(", "), each.collect::<Vec<_>>().join("; "))
+    };
+    all.into_iter().map(said).collect()
 }
 
 fn work_share(thread: &ThreadBudget) -> f64 {
@@ -316,7 +338,10 @@ mod tests {
             row(Ready, "", Some(8), 0.3, 30),
         ];
         let names = [(1, "ask"), (2, "serve"), (7, "other"), (8, "other")];
-        let end = |accepts| End { accepts, connects: !accepts, peers: vec![] };
+        let end = |accepts| {
+            let settings = [("tcp_rmem".to_owned(), "4096 8192 16384".to_owned())].into();
+            End { accepts, connects: !accepts, peers: vec![], settings }
+        };
         let budget = Budget {
             width_s: 10.0,
             threads: vec![thread(2, server), thread(1, client)],
@@ -335,6 +360,7 @@ mod tests {
             "\n    2 smaller                     0.8 %\n",
             "\n    other has it                6.0 %     60  10000.0 µs\n",
             "\n  sum                           100.0 %\n",
+            "\n  Settings of ask/1, serve/2: tcp_rmem 4096 8192 16384.\n",
         ] {
             assert!(told.contains(line), "{line:?} in\n{told}");
         }

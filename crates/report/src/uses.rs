@@ -224,7 +224,7 @@ mod tests {
         let client =
             vec![row(Asleep, "read", Some(2), 5.0), row(Kernel, "connect", None, 1.0), look_up];
         let server = vec![row(OwnCode, "price", None, 4.5), row(Ready, "", Some(7), 0.5)];
-        let end = |accepts| End { accepts, connects: !accepts, peers: vec![] };
+        let end = |accepts| End { accepts, connects: !accepts, ..End::default() };
         let budget = Budget {
             width_s: 10.0,
             threads: vec![thread(1, client), thread(2, server)],

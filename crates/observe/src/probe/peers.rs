@@ -14,12 +14,18 @@ use super::host::in_namespace;
 use super::{Absent, limits};
 use crate::bpf::Opener;
 
+/// Settings of a namespace that are told of its processes, `net.ipv4.`.
+const SETTINGS: [&str; 4] =
+    ["tcp_congestion_control", "tcp_rmem", "tcp_wmem", "tcp_window_scaling"];
+
 /// The processes that were seen at ends of connections.
 #[derive(Default)]
 pub(super) struct Peers {
     ends: BTreeMap<u32, End>,
     /// Namespaces and processes in which somebody listens at a TCP port.
     listening: HashMap<u16, BTreeSet<(u64, u32)>>,
+    /// Settings of the namespace of each process.
+    settings: HashMap<u32, BTreeMap<String, String>>,
     /// The connections.
     pub(super) connections: Connections,
 }
@@ -36,10 +42,12 @@ impl Peers {
     pub(super) fn look(&mut self, processes: impl IntoIterator<Item = u32>) {
         let mut owners: HashMap<u32, Vec<u32>> = HashMap::new();
         let mut namespaces: BTreeMap<u64, PathBuf> = BTreeMap::new();
+        let mut within: Vec<(u32, u64)> = Vec::new();
         for process in processes {
             let path = PathBuf::from(format!("/proc/{process}/ns/net"));
             // One that has ended has none.
             if let Ok(namespace) = fs::metadata(&path) {
+                within.push((process, namespace.st_ino()));
                 namespaces.insert(namespace.st_ino(), path);
                 for inode in sockets_of(process) {
                     owners.entry(inode).or_default().push(process);
@@ -47,13 +55,21 @@ impl Peers {
             }
         }
         let mut all: Vec<Owned> = Vec::new();
+        let mut settings: HashMap<u64, BTreeMap<String, String>> = HashMap::new();
         for (namespace, path) in namespaces {
             // A namespace may go with its last process.
-            for socket in in_namespace(&path, sockets).unwrap_or_default() {
+            let Ok((there, sockets)) = in_namespace(&path, || Ok((self::settings(), sockets()?)))
+            else {
+                continue;
+            };
+            settings.insert(namespace, there);
+            for socket in sockets {
                 let owners = owners.get(&socket.inode).cloned().unwrap_or_default();
                 all.push(Owned { namespace, socket, owners });
             }
         }
+        let of = |(process, namespace)| Some((process, settings.get(&namespace)?.clone()));
+        self.settings.extend(within.into_iter().filter_map(of));
         self.add(&all);
     }
 
@@ -114,6 +130,9 @@ impl Peers {
 
     fn note(&mut self, process: u32, accepted: bool, others: &[u32]) {
         let end = self.ends.entry(process).or_default();
+        if let Some(there) = self.settings.get(&process) {
+            end.settings.clone_from(there);
+        }
         end.accepts |= accepted;
         end.connects |= !accepted;
         end.peers.extend(others);
@@ -139,6 +158,15 @@ fn sockets_of(process: u32) -> impl Iterator<Item = u32> {
         let link = fs::read_link(one.path()).ok()?;
         link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     })
+}
+
+/// Returns the settings of the namespace that the calling thread is in.
+fn settings() -> BTreeMap<String, String> {
+    let value = |name: &str| {
+        let value = millstream_foreign::read(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        Some((name.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
+    };
+    SETTINGS.into_iter().filter_map(value).collect()
 }
 
 /// Returns the sockets of the namespace that the calling thread is in.

@@ -13,14 +13,10 @@ use super::super::text::extent;
 /// Values of a setting that are listed.
 const VALUES: usize = 8;
 
-/// Settings that a reader of any result asks for, each with its fact.
-const SETTINGS: [(&str, &str); 5] = [
-    ("governor", "cpu.governor"),
-    ("congestion control", "sysctl.net.ipv4.tcp_congestion_control"),
-    ("tcp_rmem", "sysctl.net.ipv4.tcp_rmem"),
-    ("tcp_wmem", "sysctl.net.ipv4.tcp_wmem"),
-    ("queueing discipline", "sysctl.net.core.default_qdisc"),
-];
+/// Settings of the machine that a reader of any result asks for, each with its fact. Those of a
+/// network namespace are told with the ends that are in it.
+const SETTINGS: [(&str, &str); 2] =
+    [("governor", "cpu.governor"), ("queueing discipline", "sysctl.net.core.default_qdisc")];
 
 /// Returns the facts below the answer.
 pub(super) fn facts<'a>(model: &Model<'_>) -> Part<'a> {
