@@ -64,16 +64,6 @@ impl FastOpenCache {
         FastOpenCache { entries: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, limit }
     }
 
-    /// Pairs of addresses known.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// How to begin a connection from `client`, an address of ours, to `server` at `now`.
     pub fn hint(&mut self, client: IpAddr, server: IpAddr, now: Instant) -> FastOpenHint {
         let Some(entry) = self.touch((client, server)) else { return FastOpenHint::Request };
@@ -180,7 +170,7 @@ mod tests {
             FastOpenHint::Cookie { cookie: cookie(1), mss: 1400 }
         );
         cache.learn(US, ip(3), &given(3), now);
-        assert_eq!(cache.len(), 2);
+        assert_eq!(cache.entries.len(), 2);
         assert_eq!(cache.hint(US, ip(2), now), FastOpenHint::Request);
         assert_eq!(
             cache.hint(US, ip(1), now),
