@@ -4,10 +4,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use millstream_link::sys::pin_current_thread;
 use millstream_record::Probes;
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{Pid, SysconfVar, sysconf};
+use nix::unistd::{SysconfVar, sysconf};
 
 use super::engines::Engines;
 use super::worker::Workers;
@@ -78,9 +78,9 @@ impl Sampling {
         let interval = (*interval).max(Duration::from_millis(limits::INTERVAL_MIN_MS));
         let mut record = Probes { interval_s: interval.as_secs_f64(), ..Probes::default() };
         if let Some(cpu) = cpu
-            && let Err(reason) = pin(*cpu)
+            && let Err(error) = pin_current_thread(*cpu)
         {
-            record.absent.insert("sampler_placement".into(), reason.0);
+            record.absent.insert("sampler_placement".into(), format!("CPU {cpu}: {error}"));
         }
         let tick_s = tick_s();
         let mut sampling = Self {
@@ -203,13 +203,6 @@ pub(super) fn tick_s() -> f64 {
         Ok(Some(hertz)) if hertz > 0 => 1.0 / hertz as f64,
         _ => 0.01,
     }
-}
-
-fn pin(cpu: usize) -> Result<(), Absent> {
-    let mut set = CpuSet::new();
-    let refused = |error: nix::errno::Errno| Absent(format!("CPU {cpu}: {}", error.desc()));
-    set.set(cpu).map_err(refused)?;
-    sched_setaffinity(Pid::from_raw(0), &set).map_err(refused)
 }
 
 #[cfg(test)]
