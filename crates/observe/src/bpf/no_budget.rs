@@ -24,6 +24,7 @@ impl Budget {
 
 /// Never there.
 pub struct Opened {
+    /// The reason why questions for names are not counted.
     pub without_look_ups: Option<Absent>,
     never: std::convert::Infallible,
 }
