@@ -30,12 +30,21 @@ pub struct Answer {
     pub first: String,
     /// Its share of the time.
     pub share: f64,
+    /// The share of the other rows that are waits for a CPU.
+    ready: f64,
 }
 
 impl Answer {
-    /// Returns the factor by which the result grows at most where the first row is gone.
-    pub fn at_most(&self) -> f64 {
+    /// Returns the factor by which the result grows where the first row is gone, and the others
+    /// stay as they are.
+    pub fn alone(&self) -> f64 {
         1.0 / (1.0 - self.share).max(0.001)
+    }
+
+    /// Returns the factor by which the result grows at most where the first row is gone: what had
+    /// the CPU then may have kept others from it, and slept long enough that it had to wake up.
+    pub fn at_most(&self) -> f64 {
+        1.0 / (1.0 - self.share - self.ready).max(0.001)
     }
 }
 
@@ -88,6 +97,8 @@ pub fn answer(budget: &Budget, roots: &[u32], work: Option<(&str, f64)>) -> Opti
         }
         None => format!("Of the time of {} {}", named(budget, process), percent(share)),
     };
+    let is_ready = |one: &&Told| one.state == ThreadState::Ready;
+    let ready = rest.iter().filter(is_ready).map(|one| one.share).sum();
     let said = first.said(budget, true);
     let mut text = format!("{of}: {said}.");
     let rest: Vec<String> = rest
@@ -99,7 +110,7 @@ pub fn answer(budget: &Budget, roots: &[u32], work: Option<(&str, f64)>) -> Opti
     if !rest.is_empty() {
         let _ = write!(text, " The rest: {}.", rest.join("; "));
     }
-    Some(Answer { text, first: said, share })
+    Some(Answer { text, first: said, share, ready })
 }
 
 impl Told<'_> {
@@ -238,7 +249,8 @@ mod tests {
                     (each 4.00 ms); 10 % ask/1 (client) is in the kernel (connect 10 %); 5 % serve/2 (server) is \
                     ready without a CPU (other has it 5 %).";
         assert_eq!(found.text, said);
-        assert!((found.at_most() - 1.0 / 0.55).abs() < 1e-9);
+        assert!((found.alone() - 1.0 / 0.55).abs() < 1e-9);
+        assert!((found.at_most() - 1.0 / 0.5).abs() < 1e-9, "a wait for a CPU may go with it");
         let found = answer(&budget, &[1], None).unwrap();
         assert!(
             found.text.starts_with("Of the time of ask/1 (client) 45 %: serve/2"),

@@ -97,9 +97,13 @@ impl Investigation {
             .filter(|one| one.verdict() == Verdict::Confirmed && one.cause.kind == Kind::Limits);
         let gained = confirmed.filter_map(Suspect::gained).fold(1.0, f64::max);
         let at_most = answer.at_most().max(gained);
-        let share = answer.share * 100.0;
+        let (share, alone) = (answer.share * 100.0, answer.alone());
+        let alone = match at_most > alone * 1.02 {
+            true => format!("{alone:.2} times as much, and with all that follows from it "),
+            false => String::new(),
+        };
         format!(
-            "{share:.0} % of the time {}. Without that the result is at most {at_most:.2} times as much.",
+            "{share:.0} % of the time {}. Without that the result is {alone}at most {at_most:.2} times as much.",
             answer.first
         )
     }
