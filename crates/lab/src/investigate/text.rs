@@ -98,14 +98,13 @@ impl Investigation {
         let gained = confirmed.filter_map(Suspect::gained).fold(1.0, f64::max);
         let at_most = answer.at_most().max(gained);
         let (share, alone) = (answer.share * 100.0, answer.alone());
-        let alone = match at_most > alone * 1.02 {
-            true => format!("{alone:.2} times as much, and with all that follows from it "),
-            false => String::new(),
+        let result = match at_most > alone * 1.02 {
+            true => format!(
+                "{alone:.2} times as much, and at most {at_most:.2} times as much where no thread waits for a CPU either"
+            ),
+            false => format!("at most {at_most:.2} times as much"),
         };
-        format!(
-            "{share:.0} % of the time {}. Without that the result is {alone}at most {at_most:.2} times as much.",
-            answer.first
-        )
+        format!("{share:.0} % of the time {}. Without that the result is {result}.", answer.first)
     }
 
     /// Returns the change that twice as many runs would show: a share, or a difference where there
