@@ -21,7 +21,8 @@ pub(crate) struct AckPolicy {
 /// An ACK beside which there is nothing to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoneAck {
-    /// It is for half of the window, or for 1 MiB, and is not to wait.
+    /// It is not to wait: the only busy connection's is for half of its window or for 1 MiB, one of
+    /// several busy ones' for all of its window.
     pub is_for_enough: bool,
 }
 

@@ -55,7 +55,7 @@ pub(crate) const RENEGED_WAIT_MS: u64 = 10;
 pub(crate) const DUPLICATE_THRESHOLD: u32 = 3;
 /// Segments acknowledged at once when a connection starts.
 pub(crate) const QUICK_ACK_SEGMENTS: u8 = 16;
-/// An ACK that may be gathered with others waits for so many bytes at most.
+/// An ACK of the only busy connection waits for so many bytes at most.
 pub(crate) const GATHERED_ACK_BYTES: u64 = 1 << 20;
 /// Challenge ACKs and answers to out-of-window segments, per connection and second (RFC 5961
 /// section 7).

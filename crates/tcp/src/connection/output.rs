@@ -32,8 +32,12 @@ impl Connection {
             && self.cx.state == State::Established
             && self.sending.sends_only_data_and_acks(&self.cx)
             && self.sending.snd.nxt() == self.sending.snd.data_end();
-        let enough = rcv.window_bytes().min(GATHERED_ACK_BYTES);
-        is_alone.then(|| LoneAck { is_for_enough: ack.pending_bytes() >= enough })
+        is_alone.then(|| LoneAck {
+            is_for_enough: match rcv.has_sharers() {
+                true => rcv.is_window_used(),
+                false => ack.pending_bytes() >= rcv.window_bytes().min(GATHERED_ACK_BYTES),
+            },
+        })
     }
 
     /// As [`has_output`](Self::has_output), after a read: where nothing else is to be sent, that

@@ -150,6 +150,12 @@ impl Receiver {
         self.sharers = (u32::BITS - connections.saturating_sub(1).leading_zeros()) as u8;
     }
 
+    /// Returns true if other connections move data at present, too.
+    #[inline]
+    pub(crate) fn has_sharers(&self) -> bool {
+        self.sharers != 0
+    }
+
     /// The application took `bytes` out of the queue.
     #[inline(always)]
     pub(crate) fn on_read(

@@ -56,12 +56,13 @@ impl GatheredAcks {
     #[inline]
     pub fn release(&mut self, table: &mut TcpTable, now: Instant) {
         if self.due().is_some_and(|due| due <= now) {
-            self.release_all(table);
+            self.release_all(table, u32::MAX);
         }
     }
 
-    fn release_all(&mut self, table: &mut TcpTable) {
-        for slot in self.slots.drain(..) {
+    /// Has all of them served, but for the one in the slot `served`.
+    fn release_all(&mut self, table: &mut TcpTable, served: u32) {
+        for slot in self.slots.drain(..).filter(|slot| *slot != served) {
             if let Some(socket) = table.sockets.get_mut(slot) {
                 socket.gathering = Gathering::Over;
             }
@@ -83,7 +84,9 @@ impl GatheredAcks {
         }
         let is_new = socket.gathering == Gathering::None;
         if ack.is_for_enough || is_new && self.slots.len() == MOST {
-            self.release_all(table);
+            // It goes now; the others are served behind it.
+            socket.gathering = Gathering::None;
+            self.release_all(table, slot);
             return false;
         }
         socket.dirty = false;
