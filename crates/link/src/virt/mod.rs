@@ -8,4 +8,5 @@ pub(crate) mod loopback;
 pub mod pair;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod placing;
+mod rings;
 pub(crate) mod share;

@@ -32,8 +32,8 @@ use crate::offload::Segmenter;
 use crate::offload::software_offload::Outgoing;
 use crate::sys::EventFd;
 use crate::virt::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
-use crate::virt::pair::arrive;
-use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum};
+use crate::virt::rings::{self, arrive};
+use crate::{Capabilities, Link, LinkError, LinkStats, Medium};
 
 /// How to make a [`channel()`].
 #[derive(Clone, Debug)]
@@ -121,9 +121,6 @@ pub fn channel(
 ) -> Result<(ChannelLink, ChannelSender, ChannelReceiver), LinkError> {
     let longest = config.longest();
     let ChannelConfig { medium, mtu, offload, capacity, mac } = config;
-    if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&mtu) {
-        return Err(LinkError::Invalid(format!("MTU {mtu} is out of range")));
-    }
     let event = EventFd::new().map_err(|error| LinkError::from_io("make an eventfd", error))?;
     let shared = Arc::new(Shared {
         link: Doorbell::new(event),
@@ -133,6 +130,7 @@ pub fn channel(
     });
     let (incoming, rx) = spsc(capacity.max(1));
     let (tx, outgoing) = spsc(capacity.max(1));
+    let capabilities = rings::capabilities((medium, mtu, mac), offload, &rx, &tx)?;
     let hangup = || Hangup(Arc::clone(&shared));
     let sender = ChannelSender {
         ring: incoming,
@@ -144,17 +142,7 @@ pub fn channel(
     };
     let receiver = ChannelReceiver { ring: outgoing, shared: hangup() };
     let link = ChannelLink {
-        capabilities: Capabilities {
-            multi_access: false,
-            rx_checksum: offload,
-            tx_checksum: TransmitChecksum { v4: offload, v6: offload },
-            tso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),
-            uso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),
-            rx_merge: offload,
-            rx_ring: rx.capacity(),
-            tx_ring: tx.capacity(),
-            ..Capabilities::plain(medium, mtu, mac)
-        },
+        capabilities,
         rx,
         tx,
         shared: hangup(),
@@ -399,26 +387,14 @@ impl Link for ChannelLink {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         self.is_blocked = false;
-        let before = batch.len();
         if self.tx.is_closed() {
-            let begun = self.cutting.take().map_or(0, |cutting| cutting.remaining());
-            self.stats.count_drops(DropCause::Closed, before + begun);
-            batch.clear();
-            return Ok(before);
+            return Ok(rings::drop_all(batch, &mut self.cutting, &mut self.stats));
         }
+        let before = batch.len();
         let Self { tx, cutting, capabilities, offload, stats, .. } = self;
-        let mut outgoing =
-            Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };
-        let mut sent = 0;
-        while !outgoing.is_finished() {
-            let count = tx.put_bulk(&mut outgoing);
-            sent += count;
-            if count == 0 && !outgoing.is_finished() {
-                outgoing.stats.tx_full += 1;
-                self.is_blocked = true;
-                break;
-            }
-        }
+        let outgoing = Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };
+        let (sent, is_blocked) = rings::put(tx, outgoing);
+        self.is_blocked = is_blocked;
         if sent != 0 {
             fence(Ordering::SeqCst);
             self.stats.wakeups += u64::from(self.shared.0.receiver.notify());

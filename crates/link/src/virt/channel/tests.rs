@@ -4,6 +4,7 @@ use millstream_packet::{Checksum, PoolConfig};
 use proptest::prelude::*;
 
 use super::*;
+use crate::DropCause;
 use crate::testing::{Shape, bytes, parse, pool};
 
 const NOW: Instant = Instant::from_millis(3);
@@ -177,7 +178,7 @@ fn each_side_is_told_that_another_is_gone() {
     drop(link);
     assert_eq!(kind(sender.try_send(&[0x45; 20])), io::ErrorKind::BrokenPipe);
     assert!(poll_once(|context| sender.poll_ready(context)).is_some());
-    // What was sent before can still be taken.
+    // The receiver can still take packets that were sent before.
     receiver.try_recv().unwrap();
     assert_eq!(kind(receiver.recv()), io::ErrorKind::BrokenPipe);
 }

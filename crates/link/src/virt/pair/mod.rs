@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use millstream_packet::ring::{Consumer, Producer, spsc};
-use millstream_packet::{DrainFront, Instant, Meta, Packet, PacketBatch, Pool};
+use millstream_packet::{DrainFront, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::limits;
@@ -28,7 +28,8 @@ use crate::offload::software_offload::{self, Outgoing};
 use crate::sys::{self, EventFd, PollEntry};
 use crate::virt::barrier::Barrier;
 use crate::virt::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
-use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum};
+use crate::virt::rings::{self, arrive};
+use crate::{Capabilities, Link, LinkError, LinkStats, Medium};
 
 /// How to make a [`pair()`].
 #[derive(Clone, Debug)]
@@ -69,9 +70,6 @@ impl Default for PairConfig {
 /// When the system has no more file descriptors, or the MTU is out of range.
 pub fn pair(config: PairConfig) -> Result<(PairEnd, PairEnd), LinkError> {
     let PairConfig { mtu, medium, offload, capacity, macs, multi_access } = config;
-    if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&mtu) {
-        return Err(LinkError::Invalid(format!("MTU {mtu} is out of range")));
-    }
     let bell = || match EventFd::new() {
         Ok(event) => Ok(Arc::new(Doorbell::new(event))),
         Err(error) => Err(LinkError::from_io("make an eventfd", error)),
@@ -79,31 +77,24 @@ pub fn pair(config: PairConfig) -> Result<(PairEnd, PairEnd), LinkError> {
     let bells = [bell()?, bell()?];
     let (a_tx, b_rx) = spsc(capacity.max(1));
     let (b_tx, a_rx) = spsc(capacity.max(1));
-    let end = |name, mac, tx: Producer<Packet>, rx: Consumer<Packet>, own: usize| PairEnd {
-        capabilities: Capabilities {
-            multi_access,
-            rx_checksum: offload,
-            tx_checksum: TransmitChecksum { v4: offload, v6: offload },
-            tso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),
-            uso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),
-            rx_merge: offload,
-            rx_ring: rx.capacity(),
-            tx_ring: tx.capacity(),
-            ..Capabilities::plain(medium, mtu, mac)
-        },
-        tx,
-        rx,
-        offload,
-        cutting: None,
-        blocked: false,
-        sleeper: Sleeper::default(),
-        barrier: Barrier::of_process(),
-        stats: LinkStats::default(),
-        name,
-        own: Arc::clone(&bells[own]),
-        peer: Hangup(Arc::clone(&bells[1 - own])),
+    let end = |name, mac, tx: Producer<Packet>, rx: Consumer<Packet>, own: usize| {
+        let capabilities = rings::capabilities((medium, mtu, mac), offload, &rx, &tx)?;
+        Ok(PairEnd {
+            capabilities: Capabilities { multi_access, ..capabilities },
+            tx,
+            rx,
+            offload,
+            cutting: None,
+            blocked: false,
+            sleeper: Sleeper::default(),
+            barrier: Barrier::of_process(),
+            stats: LinkStats::default(),
+            name,
+            own: Arc::clone(&bells[own]),
+            peer: Hangup(Arc::clone(&bells[1 - own])),
+        })
     };
-    Ok((end("pair0", macs[0], a_tx, a_rx, 0), end("pair1", macs[1], b_tx, b_rx, 1)))
+    Ok((end("pair0", macs[0], a_tx, a_rx, 0)?, end("pair1", macs[1], b_tx, b_rx, 1)?))
 }
 
 /// One end of a [`pair()`].
@@ -237,15 +228,6 @@ impl PairEnd {
         stats.rx_super_segments += supers;
         count
     }
-
-    /// Drops everything there is to send.
-    fn drop_all(&mut self, batch: &mut PacketBatch) -> usize {
-        let begun = self.cutting.take().map_or(0, |cutting| cutting.remaining());
-        let count = batch.len();
-        self.stats.count_drops(DropCause::Closed, count + begun);
-        batch.clear();
-        count
-    }
 }
 
 /// The first packets of a batch, as far as they go into the ring as they are.
@@ -274,19 +256,6 @@ impl Iterator for Ready<'_> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.left.size_hint()
     }
-}
-
-/// Forgets what the sender knew about a packet, but for how it is to be cut and summed. Returns
-/// whether it is a super-segment.
-#[inline(always)]
-pub(super) fn arrive(packet: &mut Packet, now: Instant) -> bool {
-    let Meta { arrival, flow_hash, l3_offset, l4_offset, checksum: _, segmentation, payload_sum } =
-        packet.meta_mut();
-    *arrival = now;
-    *flow_hash = 0;
-    (*l3_offset, *l4_offset) = (0, 0);
-    *payload_sum = None;
-    segmentation.is_some()
 }
 
 /// Sleeps for a moment, or until the bell rings.
@@ -332,7 +301,7 @@ impl Link for PairEnd {
     ) -> Result<usize, LinkError> {
         self.blocked = false;
         if self.tx.is_closed() {
-            return Ok(self.drop_all(batch));
+            return Ok(rings::drop_all(batch, &mut self.cutting, &mut self.stats));
         }
         let before = batch.len();
         if before == 1 && self.send_only(batch) {
@@ -340,17 +309,10 @@ impl Link for PairEnd {
         }
         let mut sent = self.send_run(batch);
         let Self { tx, cutting, capabilities, offload, stats, .. } = self;
-        let mut outgoing =
-            Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };
-        while !outgoing.is_finished() {
-            let count = tx.put_bulk(&mut outgoing);
-            sent += count;
-            if count == 0 && !outgoing.is_finished() {
-                outgoing.stats.tx_full += 1;
-                self.blocked = true;
-                break;
-            }
-        }
+        let outgoing = Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };
+        let (more, is_blocked) = rings::put(tx, outgoing);
+        sent += more;
+        self.blocked = is_blocked;
         if sent != 0 {
             // As in `send`.
             self.barrier.light();

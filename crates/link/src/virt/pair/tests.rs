@@ -4,6 +4,7 @@ use millstream_packet::{Checksum, PoolConfig};
 use proptest::prelude::*;
 
 use super::*;
+use crate::DropCause;
 use crate::sys::{PollEntry, poll};
 use crate::testing::{Shape, bytes, parse, pool};
 
