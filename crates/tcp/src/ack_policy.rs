@@ -7,8 +7,8 @@ use crate::tuning::QUICK_ACK_SEGMENTS;
 pub(crate) struct AckPolicy {
     /// When the next segment is to be sent.
     due: Due,
-    /// The last of the data ended a burst or a write (PSH): acknowledged when it is read.
-    pushed: bool,
+    /// The data that came last had PSH: acknowledged when it is read.
+    pushed: Pushed,
     /// Answers of the application have carried ACKs of late: the ACK of a write waits for the next
     /// one.
     is_answering: bool,
@@ -16,6 +16,16 @@ pub(crate) struct AckPolicy {
     quick: u8,
     /// Data in order not acknowledged yet.
     pending_bytes: u32,
+}
+
+/// The thing that the data that came last ended, by their PSH.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pushed {
+    No,
+    /// A burst of a segment or more.
+    Burst,
+    /// A small write by itself, for whose ACK the sender may wait.
+    Write,
 }
 
 /// An ACK beside which there is nothing to send.
@@ -49,7 +59,7 @@ impl AckPolicy {
     pub(crate) fn new() -> Self {
         AckPolicy {
             due: Due::Delayed,
-            pushed: false,
+            pushed: Pushed::No,
             is_answering: false,
             quick: QUICK_ACK_SEGMENTS,
             pending_bytes: 0,
@@ -140,23 +150,30 @@ impl AckPolicy {
     /// are read, as Linux has it. Only where the application answers writes does that of a part
     /// wait for the answer, which carries it (RFC 1122 4.2.3.2).
     #[inline(always)]
-    pub(crate) fn on_push(&mut self, push: bool, is_whole: bool) {
-        self.pushed = push && (is_whole || !self.is_answering);
+    pub(crate) fn on_push(&mut self, push: bool, is_whole: bool, full_bytes: u32) {
+        self.pushed = match push && (is_whole || !self.is_answering) {
+            true if self.pending_bytes < full_bytes => Pushed::Write,
+            true => Pushed::Burst,
+            false => Pushed::No,
+        };
     }
 
     /// All that came was read.
     #[inline(always)]
     pub(crate) fn on_all_read(&mut self) {
-        if self.pushed {
+        if self.pushed != Pushed::No {
             self.end_push();
         }
     }
 
     #[inline(never)]
     fn end_push(&mut self) {
-        self.pushed = false;
+        let pushed = std::mem::replace(&mut self.pushed, Pushed::No);
         if self.pending_bytes > 0 {
-            self.send_soon();
+            match pushed {
+                Pushed::Write => self.send_at_once(),
+                _ => self.send_soon(),
+            }
         }
     }
 
@@ -215,7 +232,7 @@ mod tests {
     fn a_whole_segment_with_push_is_acknowledged_when_it_is_read() {
         let mut ack = after_the_start();
         ack.on_data(FULL, FULL, true);
-        ack.on_push(true, true);
+        ack.on_push(true, true, FULL);
         assert!(!ack.is_at_once());
         ack.on_all_read();
         assert!(ack.is_at_once());
@@ -225,7 +242,7 @@ mod tests {
     fn a_write_is_acknowledged_when_it_is_read_unless_answers_carry_the_acks() {
         let is_at_once = |ack: &mut AckPolicy| {
             ack.on_data(10, FULL, true);
-            ack.on_push(true, false);
+            ack.on_push(true, false, FULL);
             ack.on_all_read();
             ack.is_at_once()
         };
@@ -250,6 +267,16 @@ mod tests {
         };
         assert!(second_segment().is_for_data() && second_segment().is_at_once());
         assert!(!after_the_start().is_for_data(), "none is owed");
+        let pushed = |bytes: u32| {
+            let mut ack = after_the_start();
+            ack.is_answering = false;
+            ack.on_data(bytes, FULL, true);
+            ack.on_push(true, false, FULL);
+            ack.on_all_read();
+            (ack.is_at_once(), ack.is_for_data())
+        };
+        assert_eq!(pushed(FULL), (true, true), "the rest of a burst");
+        assert_eq!(pushed(FULL - 1), (true, false), "a write's sender may wait for it");
         let told_at_once: [fn(&mut AckPolicy); 4] =
             [AckPolicy::send_at_once, AckPolicy::on_delayed, AckPolicy::hasten, |ack| {
                 ack.on_sent(true)

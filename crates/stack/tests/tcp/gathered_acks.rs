@@ -90,19 +90,17 @@ impl World {
     /// `bytes` come in order, in segments of `MSS`, and are read.
     fn data(&mut self, peer: usize, bytes: usize) {
         for _ in 0..bytes / MSS {
-            let Peer { ends, seq, ack, socket } = self.peers[peer];
-            let header = TcpHeader {
-                seq,
-                ack,
-                flags: TcpFlags::ACK,
-                window: 60_000,
-                ..TcpHeader::default()
-            };
-            self.peers[peer].seq += MSS;
-            self.send(ends, header, &[7; MSS]);
-            while self.engine.tcp(socket).read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
-            self.engine.turn(self.now);
+            self.segment(peer, TcpFlags::ACK, MSS);
         }
+    }
+
+    fn segment(&mut self, peer: usize, flags: TcpFlags, bytes: usize) {
+        let Peer { ends, seq, ack, socket } = self.peers[peer];
+        let header = TcpHeader { seq, ack, flags, window: 60_000, ..TcpHeader::default() };
+        self.peers[peer].seq += bytes;
+        self.send(ends, header, &vec![7; bytes]);
+        while self.engine.tcp(socket).read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
+        self.engine.turn(self.now);
     }
 
     /// Turns after `time` without an arrival.
@@ -111,7 +109,7 @@ impl World {
         while self.engine.turn(self.now).progress {}
     }
 
-    /// What the engine has sent since the last look: to which port, and the header.
+    /// Takes what the engine has sent since the last look: to which port, and the header.
     fn heard(&mut self) -> Vec<(u16, TcpHeader)> {
         let (mut heard, mut batch) = (Vec::new(), PacketBatch::new());
         while self.wire.receive(self.now, &self.pool, &mut batch).expect("the pair is whole") > 0 {
@@ -217,6 +215,14 @@ fn data_take_theirs_along_and_a_gap_is_told_at_once() {
     assert_eq!(world.heard().len(), 1, "a duplicate ACK");
     world.after(Duration::from_micros(60));
     assert_eq!(world.heard(), [], "both have gone");
+}
+
+#[test]
+fn that_of_a_write_is_sent_at_once_as_nagles_rule_waits_for_it() {
+    let mut world = World::new(2, true);
+    world.data(0, 2 * MSS);
+    world.segment(1, TcpFlags::ACK | TcpFlags::PSH, 100);
+    assert_eq!(world.acknowledged(), [4001]);
 }
 
 #[test]

@@ -116,13 +116,14 @@ impl Connection {
             }
             receiving.rcv.note_segment_size(len, size);
             receiving.rcv.note_data();
-            let is_whole = len >= receiving.rcv.mss_estimate() as usize;
+            let full_bytes = receiving.rcv.mss_estimate();
+            let is_whole = len >= full_bytes as usize;
             if is_whole && let Some(echo) = cx.negotiated.echo_of(header) {
                 // the round trip as a full segment tells it
                 receiving.rcv.sample_rtt(sending.snd.timestamp(cx.now).wrapping_sub(echo));
             }
             placed = self.take_data::<PLAIN>(span.start, payload, pool);
-            self.receiving.ack.on_push(header.flags.psh(), is_whole);
+            self.receiving.ack.on_push(header.flags.psh(), is_whole, full_bytes);
             self.receiving.after_read(&mut self.cx, placed as u64);
         }
         if PLAIN {
