@@ -41,7 +41,7 @@ pub fn ends(budget: &Budget, roots: &[u32]) -> Vec<u32> {
     while take(&mut found, fresh) {
         fresh = started(&found);
     }
-    // Who started them waits for their end alone.
+    // The process that started them waits for their end alone.
     let started_by = budget.threads.iter().filter(|one| roots.contains(&one.process));
     let parents: BTreeSet<u32> = started_by.map(|one| one.parent).collect();
     let waits: Vec<(u32, u32)> = work.keys().flat_map(|&process| waits(budget, process)).collect();
@@ -112,7 +112,7 @@ mod tests {
             ),
             thread(5, 9, 5, vec![row(OwnCode, "work", 0, 6.0), row(Asleep, "accept", 4, 4.0)]),
             thread(6, 9, 6, vec![row(OwnCode, "other", 0, 10.0)]),
-            // Who started the shell, and waits for its end.
+            // This one started the shell, and waits for its end.
             thread(9, 8, 9, vec![row(Asleep, "wait4", 1, 10.0)]),
         ];
         Budget { width_s: 10.0, threads, ..Budget::default() }

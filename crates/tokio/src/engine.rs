@@ -82,8 +82,8 @@ impl Watched {
         Ok(())
     }
 
-    /// Says whether a descriptor is ready; else the task is woken when one becomes so. What the
-    /// reactor knows are edges, so it is forgotten before the descriptors are asked.
+    /// Says whether a descriptor is ready; else the task is woken when one becomes so. The
+    /// reactor knows edges alone, which are forgotten before the descriptors are asked.
     fn poll(&self, context: &mut Context<'_>, entries: &mut [PollEntry]) -> Poll<io::Result<()>> {
         loop {
             if poll(entries, Some(Duration::ZERO))? != 0 {

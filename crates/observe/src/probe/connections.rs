@@ -51,7 +51,7 @@ struct Seen {
 }
 
 impl Connections {
-    /// Begins a look. What is seen in the first one may have been there before.
+    /// Begins a look. An end that the first look sees may have been there before.
     pub(super) fn begin(&mut self) {
         self.looks += 1;
     }
@@ -121,6 +121,7 @@ impl Seen {
             rise(|one| one.received_bytes),
             f64::from(last.srtt_us),
             last.congestion_window_bytes as f64,
+            // A kernel before 5.4 tells it of no end, and a column without any value is left out.
             last.peer_window_bytes.map_or(0.0, f64::from),
             rise(|one| one.retransmits.into()),
             rise(|one| one.busy_us[0]),

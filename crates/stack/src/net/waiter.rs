@@ -101,7 +101,8 @@ impl Waiter {
     }
 
     fn wakes(&self, sleeper: Sleeper) {
-        *self.sleeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(sleeper);
+        // Dropped behind the lock: with the last waker of a task things may go that wait here, too.
+        let _before = self.sleeper.lock().unwrap_or_else(PoisonError::into_inner).replace(sleeper);
     }
 
     fn is_ready_when_armed(&self, mut ready: impl FnMut() -> bool) -> bool {

@@ -1,4 +1,4 @@
-//! What idle sockets cost.
+//! Idle sockets cost nothing.
 
 use std::time::Duration;
 

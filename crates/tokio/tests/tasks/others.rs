@@ -1,4 +1,4 @@
-//! What others have written for tokio's sockets runs over these.
+//! Libraries that others have written for tokio's sockets run over these.
 
 use std::io;
 use std::net::SocketAddr;

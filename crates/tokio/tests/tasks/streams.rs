@@ -202,7 +202,7 @@ async fn options_are_read_and_set() {
 async fn a_busy_stream_lets_other_tasks_run() {
     let (near, far) = two();
     let (mut client, mut server) = connection(&near, &far).await;
-    // Each read has one byte of what is there.
+    // Each read takes one of the bytes that wait.
     client.write_all(&[1; 4096]).await.unwrap();
     while server.peek(&mut [0; 4096]).await.unwrap() < 4096 {}
     let other = tokio::spawn(async {});

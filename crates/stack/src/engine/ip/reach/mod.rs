@@ -54,7 +54,7 @@ impl NextHop {
 }
 
 /// Generations of routes and neighbours: whoever keeps a next hop, or headers for it, looks it up
-/// anew when they are others. What is kept of received flows goes by [`Changes`].
+/// anew when they are others. Caches of received flows go by [`Changes`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct Generations {
     pub routes: u32,
@@ -212,7 +212,7 @@ impl IpReach {
         }
     }
 
-    /// Returns the generations now. What changes a link counts as a change of the routes over it.
+    /// Returns the generations now. A change of a link counts as one of the routes over it.
     #[inline]
     pub fn generations(&self) -> Generations {
         Generations { routes: self.routing.generation(), neighbors: self.neighbors.generation() }
