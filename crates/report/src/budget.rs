@@ -96,12 +96,13 @@ pub fn section<'a>(budget: &Budget, roots: &[u32], work: Option<(&str, f64)>) ->
         parts.push(Part::Heading("", headed(budget, thread)));
         parts.push(Part::Grid(table(budget, thread, SMALL)));
     }
+    let threads = |n: usize| if n == 1 { "1 thread".to_owned() } else { format!("{n} threads") };
     if more > 0 {
-        parts.push(Part::line(format!("{more} threads more work less.")));
+        parts.push(Part::line(format!("Working less, and not shown: {}.", threads(more))));
     }
     if budget.left_out > 0 {
-        let said = format!("{} threads of the machine are left out.", budget.left_out);
-        parts.push(Part::line(said));
+        let left_out = threads(budget.left_out as usize);
+        parts.push(Part::line(format!("Left out of the machine's: {left_out}.")));
     }
     parts.push(Part::lines(settings(budget, &told)));
     let small = told.iter().flat_map(|thread| {

@@ -245,7 +245,12 @@ pub fn investigate(
     }
     tell(&format!("Observing {} runs of {}.", options.runs, subject.name()));
     let observed = subject.observe(options.runs)?;
-    let mut found = look(subject, &observed, None, catalogue, options)?;
+    // Runs were made: it is not refused before anything began.
+    let failed = |error| match error {
+        Error::Refused(why) => Error::Worker(why),
+        other => other,
+    };
+    let mut found = look(subject, &observed, None, catalogue, options).map_err(failed)?;
     found.suspects.extend(options.tried.iter().map(tried::suspect));
     forcing::force(subject, &mut found, options, tell);
     found.experiments = subject.experiments();
@@ -732,6 +737,38 @@ mod tests {
         let options = Options { runs: 5, ..Options::default() };
         let error = investigate(&mut machine, &[], &options, &mut |_| {}).unwrap_err();
         assert!(matches!(error, Error::Refused(_)) && machine.runs == 0);
+    }
+
+    /// A machine whose runs say nothing of what is asked.
+    struct Silent(Machine);
+
+    impl Subject for Silent {
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn result(&self) -> (String, bool) {
+            ("nothing".into(), true)
+        }
+        fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error> {
+            self.0.observe(runs)
+        }
+        fn may_force(&self, force: &Force) -> Result<(), String> {
+            self.0.may_force(force)
+        }
+        fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error> {
+            self.0.force(force, runs)
+        }
+        fn experiments(&self) -> Vec<String> {
+            self.0.experiments()
+        }
+    }
+
+    #[test]
+    fn runs_that_do_not_count_are_a_failure_and_no_refusal() {
+        let mut silent = Silent(Machine { rng: Rng::new(1), is_the_cause: true, runs: 0 });
+        let error = investigate(&mut silent, &[], &Options::default(), &mut |_| {}).unwrap_err();
+        assert!(matches!(&error, Error::Worker(why) if why.contains("runs count")), "{error}");
+        assert!(silent.0.runs > 0);
     }
 
     #[test]
