@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::thread::Builder;
 
@@ -16,6 +16,12 @@ use crate::sys::check;
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
+}
+
+impl From<OwnedFd> for Namespace {
+    fn from(fd: OwnedFd) -> Self {
+        Self { file: fd.into() }
+    }
 }
 
 impl Namespace {

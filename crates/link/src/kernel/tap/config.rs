@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_wire::ethernet::MacAddr;
 
-use crate::{limits, sys};
+use crate::{Medium, limits, sys};
 
 /// Which of the two device types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,15 @@ pub enum TapKind {
     Tap,
     /// IP packets.
     Tun,
+}
+
+impl TapKind {
+    pub(super) fn medium(self) -> Medium {
+        match self {
+            Self::Tap => Medium::Ethernet,
+            Self::Tun => Medium::Ip,
+        }
+    }
 }
 
 /// How the kernel receives what is written to a [`Tap`](super::Tap).

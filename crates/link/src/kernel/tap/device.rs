@@ -10,7 +10,7 @@ use super::{Napi, TapConfig, TapKind, first_queue};
 use crate::LinkError;
 use crate::kernel::vnet::HEADER_BYTES;
 use crate::limits::{BUSY_PAUSE, BUSY_TRIES};
-use crate::netdev::{self, NapiControl, ScatterGather, interface_request};
+use crate::netdev::{self, Namespace, NapiControl, ScatterGather, interface_request};
 use crate::sys::{self, check};
 
 pub(super) const TUN_F_CSUM: libc::c_ulong = 0x01;
@@ -89,13 +89,32 @@ pub(super) fn look(queue: &Queue) -> io::Result<()> {
     flags(queue.as_raw_fd()).map(drop)
 }
 
-/// How the device of `fd` was made.
+/// Returns how the device of `fd` was made.
 fn flags(fd: RawFd) -> io::Result<libc::c_int> {
+    Ok(identity(fd)?.1)
+}
+
+/// Returns the name of the device of `fd`, and how it was made.
+fn identity(fd: RawFd) -> io::Result<(String, libc::c_int)> {
     let mut request = interface_request("any")?;
     // SAFETY: TUNGETIFF fills in one ifreq, which is alive.
     check(unsafe { libc::ioctl(fd, libc::TUNGETIFF, &raw mut request) })?;
     // SAFETY: the flags are what it has filled in.
-    Ok(unsafe { request.ifr_ifru.ifru_flags }.into())
+    Ok((name_in(&request), unsafe { request.ifr_ifru.ifru_flags }.into()))
+}
+
+fn name_in(request: &libc::ifreq) -> String {
+    let name = sys::bytes_of(&request.ifr_name).take_while(|&b| b != 0);
+    name.map(char::from).collect()
+}
+
+/// Returns the namespace of the device of `fd`, where this process may enter it (Linux 5.2).
+fn namespace(fd: RawFd) -> Option<Namespace> {
+    // SAFETY: TUNGETDEVNETNS takes no argument.
+    let found = check(unsafe { libc::ioctl(fd, libc::TUNGETDEVNETNS) }).ok()?;
+    // SAFETY: the descriptor was just opened and is owned by nobody else.
+    let namespace = Namespace::from(unsafe { OwnedFd::from_raw_fd(found) });
+    namespace.run(|| ()).is_ok().then_some(namespace)
 }
 
 /// The descriptor of a queue. The last one of a device that outlives its users takes back what was
@@ -183,12 +202,47 @@ impl Device {
         Ok((Queue { fd, all: None }, device))
     }
 
-    /// The device `name`, of which nothing is known yet.
+    /// The device whose queue `fd` somebody else has opened, and its kind. It negotiates where
+    /// packets have virtio-net headers.
+    pub fn handed_in(fd: OwnedFd, offload: bool) -> Result<(Queue, Self, TapKind), LinkError> {
+        let refuse = |e| LinkError::from_io("use the descriptor of a TUN or TAP device", e);
+        let raw = fd.as_raw_fd();
+        let (name, flags) = identity(raw).map_err(refuse)?;
+        if flags & libc::IFF_NO_PI == 0 {
+            let what =
+                format!("{name} has packet information before each packet: open it with IFF_NO_PI");
+            return Err(LinkError::Invalid(what));
+        }
+        let nonblocking: libc::c_int = 1;
+        // SAFETY: FIONBIO reads one int.
+        check(unsafe { libc::ioctl(raw, libc::FIONBIO, &raw const nonblocking) })
+            .map_err(refuse)?;
+        let all = Arc::new(());
+        let queues = Arc::downgrade(&all);
+        let mut device = match namespace(raw) {
+            Some(home) => home.run(|| Self::of(name, Driver::default(), queues))??,
+            None => Self::unseen(name, Driver::default(), queues)?,
+        };
+        device.vnet = flags & libc::IFF_VNET_HDR != 0;
+        match device.vnet {
+            true => device.negotiate(raw, offload)?,
+            false => device.refuse_offload(raw),
+        }
+        let kind = if flags & libc::IFF_TUN != 0 { TapKind::Tun } else { TapKind::Tap };
+        Ok((Queue { fd, all: Some(all) }, device, kind))
+    }
+
+    /// The device `name` of the calling thread's namespace, of which nothing is known yet.
     fn of(name: String, driver: Driver, queues: Weak<()>) -> Result<Self, LinkError> {
+        Ok(Self { index: netdev::index(&name)?, ..Self::unseen(name, driver, queues)? })
+    }
+
+    /// The device `name`, which is in a namespace of others: the kernel tells nothing of it.
+    fn unseen(name: String, driver: Driver, queues: Weak<()>) -> Result<Self, LinkError> {
         let socket = netdev::socket()
             .map_err(|e| LinkError::from_io(format!("open a socket to ask about {name}"), e))?;
         Ok(Self {
-            index: netdev::index(&name)?,
+            index: 0,
             socket: Arc::new(socket),
             name,
             vnet: false,
@@ -265,7 +319,7 @@ impl Device {
         self.udp_offload = false;
     }
 
-    /// Sets MTU, queue and addresses of the kernel's side and brings it up. DeferredFree the MTU in
+    /// Sets MTU, queue and addresses of the kernel's side and brings it up. Returns the MTU in
     /// force.
     ///
     /// An unprivileged user of a device that an administrator made may do none of it: then the
@@ -389,8 +443,7 @@ fn attach(fd: RawFd, name: Option<&str>, mode: Mode) -> Result<String, LinkError
         check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })
     };
     while_busy(set, || std::thread::sleep(BUSY_PAUSE)).map_err(|e| not_attached(wanted, e))?;
-    let name = sys::bytes_of(&request.ifr_name).take_while(|&b| b != 0);
-    Ok(name.map(char::from).collect())
+    Ok(name_in(&request))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod deferred_free;
 mod device;
 mod first_queue;
 mod flow;
+mod handed_in;
 mod longest;
 mod macvtap;
 mod optional;
@@ -185,10 +186,7 @@ impl Tap {
             }
             return Ok((tap, device));
         }
-        let medium = match config.kind {
-            TapKind::Tap => Medium::Ethernet,
-            TapKind::Tun => Medium::Ip,
-        };
+        let medium = config.kind.medium();
         let (mut whole, mut udp) = (device.offload, device.udp_offload);
         if whole && config.self_check {
             let checked = probe::run(fd.as_raw_fd(), &device.name, medium, udp);
@@ -207,10 +205,33 @@ impl Tap {
             true => longest::find(fd.as_raw_fd(), &device.name, medium, config, &mut device.notes),
             false => Longest::default(),
         };
-        device.takes = Takes { checksums: whole, tcp: whole, udp: whole && udp, longest };
+        let takes = Takes { checksums: whole, tcp: whole, udp: whole && udp, longest };
+        let mut tap = Self::of(fd, &mut device, config, takes, mtu, mac);
+        match changes {
+            true => tap.polling = polling?,
+            false => tap.polled = polling?.map(Arc::new),
+        }
+        if config.rps && !multi_queue && tap.capabilities.rx_merge && device.napi.is_none() {
+            tap.relieve();
+        }
+        Ok((tap, device))
+    }
+
+    /// Returns the only or first queue of a device that takes this, with this MTU and the stack's
+    /// link address.
+    fn of(
+        fd: Queue,
+        device: &mut Device,
+        config: &TapConfig,
+        takes: Takes,
+        mtu: usize,
+        mac: MacAddr,
+    ) -> Self {
+        let medium = config.kind.medium();
+        device.takes = takes;
         // The sender cuts and sums what the device does not take, while it copies; where it need
         // not copy it does neither.
-        let cuts = !device.takes.wants_segments(mtu + medium.header_len());
+        let cuts = !takes.wants_segments(mtu + medium.header_len());
         let mut capabilities = Capabilities {
             rx_checksum: device.offload,
             tx_checksum: TransmitChecksum { v4: cuts, v6: cuts },
@@ -220,17 +241,10 @@ impl Tap {
             rx_ring: config.queue_packets.unwrap_or(0),
             ..Capabilities::plain(medium, mtu, mac)
         };
-        longest.tell(&mut capabilities);
-        let mut tap = Self::assemble(fd, &device, capabilities);
+        takes.longest.tell(&mut capabilities);
+        let mut tap = Self::assemble(fd, device, capabilities);
         tap.apply(config);
-        match changes {
-            true => tap.polling = polling?,
-            false => tap.polled = polling?.map(Arc::new),
-        }
-        if config.rps && !multi_queue && tap.capabilities.rx_merge && device.napi.is_none() {
-            tap.relieve();
-        }
-        Ok((tap, device))
+        tap
     }
 
     /// Sets up what each queue has for itself.

@@ -15,6 +15,7 @@ use millstream_wire::{checksum, udp};
 
 mod big;
 mod fallback;
+mod handed_in;
 mod kept;
 mod over;
 mod restarted;
