@@ -14,6 +14,7 @@ COMPARE_FLAGS ?=
 SOAK_SECONDS ?= 600
 SOAK_FLAGS ?=
 TRUTH_FLAGS ?=
+CRATES_FLAGS ?=
 MATRIX_FLAGS ?=
 # What has the feature `clogs`; the command alone switches it on below.
 CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
@@ -21,10 +22,10 @@ CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out kernel_judge,$(patsubst crates/stack/tests/%/main.rs,%,$(sort $(wildcard crates/stack/tests/*/main.rs))))
 
-.PHONY: bpf clogs package demo compare soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf clogs package demo compare compare-crates soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 build:           ## the millstream command, in release
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
@@ -132,6 +133,11 @@ peers:           ## the stack beside its peers (QUICK=1, ONLY=smoltcp, WORKLOAD=
 	@scripts/need python3:python3
 	peers/peers.py $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") $(if $(WORKLOAD),--workload "$(WORKLOAD)") \
 	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WINDOW),--window $(WINDOW)) $(if $(NO_BUILD),--no-build)
+
+compare-crates:  ## forwarders of a TUN device over Millstream, netstack-smoltcp and ipstack; needs root (CRATES_FLAGS, docs/peers.md)
+	@scripts/need cargo:cargo:$(RUST) cc:gcc ip:iproute2 python3:python3
+	cargo build --locked --release --manifest-path peers/Cargo.toml --target-dir peers/target -p peer-forward
+	peers/forward/compare.py $(CRATES_FLAGS)
 
 truth: build     ## whether investigate names causes that are made on purpose (TRUTH_FLAGS: --quick, --cases NAMES, --minutes N, --seed N)
 	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool
