@@ -70,11 +70,14 @@ pub const CHUNK_BLOCKS: usize = CHUNK_SIZE_BYTES / BLOCK_SIZE_BYTES - 1;
 /// Views in one chunk that holds nothing else.
 pub const CHUNK_VIEWS: usize = CHUNK_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES - 1;
 
-/// Frames that a pool starts with, and grows by, when not told otherwise.
-pub(crate) const INITIAL_FRAMES_DEFAULT: usize = if cfg!(miri) { 256 } else { 16 << 10 };
+/// Frames that a pool starts with when not told otherwise: two chunks of them.
+pub(crate) const INITIAL_FRAMES_DEFAULT: usize = if cfg!(miri) { 256 } else { 2 * CHUNK_FRAMES };
 
-/// Views that a pool starts with when not told otherwise: a chunk of them.
-pub(crate) const VIEWS_DEFAULT: usize = if cfg!(miri) { 256 } else { CHUNK_VIEWS };
+/// Frames for which a pool maps memory at once when not told otherwise.
+pub(crate) const EXTENT_FRAMES_DEFAULT: usize = if cfg!(miri) { 256 } else { 16 << 10 };
+
+/// Views that a pool starts with when not told otherwise: 256 KiB.
+pub(crate) const VIEWS_DEFAULT: usize = if cfg!(miri) { 256 } else { 4 << 10 };
 
 /// An address has 32 bits: what a packet counts as held must fit that.
 const SMALL_ADDRESSES: bool = usize::BITS < 64;

@@ -3,8 +3,9 @@
 use super::desc::{BLOCK_UNITS, FRAME_UNITS, UNITS_LIMIT, VIEW_UNITS};
 use super::mapping;
 use crate::limits::{
-    BLOCK_HELD_BYTES, FRAME_HELD_BYTES, INITIAL_FRAMES_DEFAULT, LIMIT_BLOCKS_DEFAULT,
-    LIMIT_FRAMES_DEFAULT, POOL_BLOCKS_LIMIT, POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT, VIEWS_DEFAULT,
+    BLOCK_HELD_BYTES, EXTENT_FRAMES_DEFAULT, FRAME_HELD_BYTES, INITIAL_FRAMES_DEFAULT,
+    LIMIT_BLOCKS_DEFAULT, LIMIT_FRAMES_DEFAULT, POOL_BLOCKS_LIMIT, POOL_FRAMES_LIMIT,
+    POOL_VIEWS_LIMIT, VIEWS_DEFAULT,
 };
 use std::ops::RangeInclusive;
 use std::{fmt, io};
@@ -20,7 +21,7 @@ pub struct PoolConfig {
     pub limit_frames: usize,
     /// Frames for which memory is mapped at once; growth provides it in steps of at most 4 × 992.
     pub extent_frames: usize,
-    /// Descriptors for views at the start, and mapped at once by growth.
+    /// Descriptors for views at the start; growth adds 2 MiB of them at a time.
     pub views: usize,
     /// Views that it may grow to; at least `views`. A packet counts what it holds in 31 bits: with
     /// as many blocks as by default some two million views at most, without blocks ten times as
@@ -39,14 +40,11 @@ pub struct PoolConfig {
 }
 
 impl Default for PoolConfig {
-    /// 16 Ki frames (34 MiB mapped) that may become, in steps of 16 Ki, what three quarters of an
-    /// eighth of the machine's memory carry: at least 64 Ki (132 MiB), at most 1 Mi (2.1 GiB). As
-    /// many views at most, 32,767 at the start (2 MiB). No blocks, which may become what the last
-    /// quarter carries: at least 512 (32 MiB), at most 8 Ki (512 MiB). Where addresses have 32
-    /// bits: 32 to 48 Ki frames, 512 blocks.
-    ///
-    /// Its books take 8 bytes for each frame and view that it may ever have, from the start: with
-    /// 24 GiB of memory it is 36 MiB mapped and 16.5 MiB of books (55 MB) before the first packet.
+    /// 1,984 frames (4 MiB) that may become, as wanted, what three quarters of an eighth of
+    /// the machine's memory carry: at least 64 Ki (132 MiB), at most 1 Mi (2.1 GiB). As many views
+    /// at most, 4,096 at the start (256 KiB). No blocks, which may become what the last quarter
+    /// carries: at least 512 (32 MiB), at most 8 Ki (512 MiB). Where addresses have 32 bits: 32 to
+    /// 48 Ki frames, 512 blocks.
     fn default() -> Self {
         let within =
             |n: usize, limits: RangeInclusive<usize>| n.clamp(*limits.start(), *limits.end());
@@ -56,7 +54,7 @@ impl Default for PoolConfig {
         Self {
             initial_frames: INITIAL_FRAMES_DEFAULT,
             limit_frames,
-            extent_frames: INITIAL_FRAMES_DEFAULT,
+            extent_frames: EXTENT_FRAMES_DEFAULT,
             views: VIEWS_DEFAULT,
             limit_views: limit_frames,
             initial_blocks: 0,

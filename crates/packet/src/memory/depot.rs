@@ -14,6 +14,7 @@
 //! a pop that slept cannot succeed on a top that was away in the meantime.
 
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, Padded, UnsafeCell};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::slice;
 
@@ -81,7 +82,8 @@ pub(crate) struct Depot<T> {
     /// Items inside; moves with each exchange, exact when no exchange is under way.
     items: Padded<AtomicUsize>,
     bundles: Box<[Bundle]>,
-    slots: NonNull<Option<T>>,
+    /// Written before they are read: those that were never used take no memory.
+    slots: NonNull<MaybeUninit<Option<T>>>,
     half: usize,
 }
 
@@ -100,10 +102,9 @@ impl<T: Copy> Depot<T> {
         let bundles: Box<[Bundle]> = (0..count)
             .map(|_| Bundle { below: AtomicU32::new(NONE), count: UnsafeCell::new(0) })
             .collect();
-        let slots: Box<[Option<T>]> = vec![None; count * half].into_boxed_slice();
-        let slots = Box::into_raw(slots);
+        let slots = Box::into_raw(Box::<[Option<T>]>::new_uninit_slice(count * half));
         // SAFETY: a box is never null.
-        let slots = unsafe { NonNull::new_unchecked(slots.cast::<Option<T>>()) };
+        let slots = unsafe { NonNull::new_unchecked(slots.cast::<MaybeUninit<Option<T>>>()) };
         let depot = Self {
             full: Stack::new(),
             partial: Stack::new(),
@@ -139,7 +140,10 @@ impl<T: Copy> Depot<T> {
         // SAFETY: popped.
         let taken = unsafe {
             self.with(number, |slots, count| {
-                out[..*count].copy_from_slice(&slots[..*count]);
+                for (out, slot) in out.iter_mut().zip(&slots[..*count]) {
+                    // SAFETY: as many as `count` says were written.
+                    *out = slot.assume_init();
+                }
                 std::mem::take(count)
             })
         };
@@ -156,7 +160,9 @@ impl<T: Copy> Depot<T> {
             let (moved, full) = unsafe {
                 self.with(number, |slots, count| {
                     let n = items.len().min(self.half - *count);
-                    slots[*count..*count + n].copy_from_slice(&items[..n]);
+                    for (slot, item) in slots[*count..*count + n].iter_mut().zip(items) {
+                        slot.write(*item);
+                    }
                     *count += n;
                     (n, *count == self.half)
                 })
@@ -193,7 +199,11 @@ impl<T: Copy> Depot<T> {
     ///
     /// # Safety
     /// This thread has popped the bundle and not pushed it again.
-    unsafe fn with<R>(&self, number: u32, f: impl FnOnce(&mut [Option<T>], &mut usize) -> R) -> R {
+    unsafe fn with<R>(
+        &self,
+        number: u32,
+        f: impl FnOnce(&mut [MaybeUninit<Option<T>>], &mut usize) -> R,
+    ) -> R {
         self.bundles[number as usize].count.with_mut(|count| {
             // SAFETY: by the promise nobody else reaches the bundle; its slots are inside the
             // array, and those of no other bundle.

@@ -16,7 +16,9 @@ use super::config::PoolError;
 use super::desc::{Descriptor, Entry, Item};
 use super::mapping::Mapping;
 use super::stock::Stock;
-use crate::limits::{CHUNK_BLOCKS, CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES, DRY_STEP_CHUNKS};
+use crate::limits::{
+    CHUNK_BLOCKS, CHUNK_SIZE_BYTES, CHUNK_VIEWS, DESCRIPTOR_SIZE_BYTES, DRY_STEP_CHUNKS,
+};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -48,7 +50,7 @@ impl Arena {
             frames = self.add(&mut control, &self.frames, self.config.extent_frames)?;
         }
         if wanted & Item::View as u32 != 0 {
-            self.add(&mut control, &self.views, self.config.views)?;
+            self.add(&mut control, &self.views, CHUNK_VIEWS)?;
         }
         if wanted & Item::Block as u32 != 0 {
             self.add(&mut control, &self.blocks, CHUNK_BLOCKS)?;

@@ -21,7 +21,7 @@ pub(crate) struct Stock {
     /// Fewest in the depot, and most out of it, after somebody took some.
     pub(crate) low: AtomicUsize,
     pub(crate) high_out: AtomicUsize,
-    /// More are wanted when fewer are in the depot.
+    /// More are wanted when fewer are in the depot, or than half of all.
     wish_below: usize,
     pub(crate) limit: usize,
     /// Everything is out of the depot for a moment, to see what can be given back.
@@ -48,7 +48,7 @@ impl Stock {
             exhausted: AtomicU64::new(0),
             low: AtomicUsize::new(usize::MAX),
             high_out: AtomicUsize::new(0),
-            wish_below: (step / 4).max(1),
+            wish_below: step / 4,
             limit,
             shrinking: AtomicBool::new(false),
             slots,
@@ -57,7 +57,12 @@ impl Stock {
 
     /// Returns true far below the number at which the wish to grow arises.
     pub(crate) fn is_nearly_dry(&self) -> bool {
-        self.depot.len() < self.wish_below / 2
+        self.depot.len() < self.wish_below(self.total.load(Ordering::Relaxed)) / 2
+    }
+
+    /// Returns the number in the depot below which more than `total` are wanted.
+    fn wish_below(&self, total: usize) -> usize {
+        self.wish_below.min(total / 2).max(1)
     }
 
     /// Returns the counts, by a few relaxed loads.
@@ -87,7 +92,7 @@ impl Stock {
         if out > self.high_out.load(Ordering::Relaxed) {
             self.high_out.fetch_max(out, Ordering::Relaxed);
         }
-        left < self.wish_below && total < self.limit
+        left < self.wish_below(total) && total < self.limit
     }
 
     pub(crate) fn all_home(&self) -> bool {
