@@ -7,7 +7,7 @@
 //!
 //! Links: [`pair()`] (in memory, two ends), [`channel()`] (the program is the other side),
 //! [`Loopback`] (one end), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet socket), [`Xdp`]
-//! (AF_XDP, its memory the packet pool). Wrappers, links themselves: [`Fault`] (seeded damage) and
+//! (AF_XDP, its memory the packet pool), [`StreamLink`] and [`DatagramLink`] (UNIX sockets). Wrappers, links themselves: [`Fault`] (seeded damage) and
 //! [`Shared`] (a queue of a device that several engines share). Captures as links are in the crate
 //! `millstream-capture`. [`netdev`] sets up interfaces without other programs.
 //!
@@ -41,6 +41,7 @@ pub use flow::Share;
 pub use kernel::big_tcp::Jumbo;
 pub use kernel::raw::{RawConfig, RawLink, RingConfig};
 pub use kernel::tap::{MacvtapConfig, Napi, NapiMode, Tap, TapConfig, TapKind};
+pub use kernel::unix::{DatagramLink, StreamLink, UnixConfig};
 pub use kernel::xdp::{BusyPoll, FlowMatch, Steer, Steering, Xdp, XdpConfig, XdpStatistics};
 pub use link::{Capabilities, Link, Placed, Shown, TransmitChecksum};
 pub use medium::Medium;
@@ -48,6 +49,8 @@ pub use medium::Medium;
 #[doc(hidden)]
 pub use millstream_packet as packet;
 pub use stats::{DropCause, LinkStats};
+#[cfg(any(test, feature = "testing"))]
+pub use testing::kit;
 pub use virt::channel::{ChannelConfig, ChannelLink, ChannelReceiver, ChannelSender, channel};
 pub use virt::fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
 pub use virt::loopback::Loopback;

@@ -33,6 +33,9 @@ pub const SUPER_DATAGRAMS: usize = 64;
 /// ([`TapConfig::super_segment_bytes`](crate::TapConfig)): the kernel's own `GRO_MAX_SIZE`.
 pub const BIG_SUPER_SEGMENT_BYTES: u32 = 8 * 65_535;
 
+/// Bytes that a link over a UNIX stream socket reads or writes at once; the longest frame fits.
+pub(crate) const STREAM_BYTES: usize = 256 << 10;
+
 /// Room left before a received frame's first byte, so that a forwarder can put a longer link header
 /// before it.
 pub const RECEIVE_HEADROOM_BYTES: usize = 64;

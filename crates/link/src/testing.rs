@@ -1,5 +1,7 @@
-//! Packets for the tests of this crate and, by the feature `testing`, of those above, built and
-//! checked with `millstream_wire`.
+//! The test kit of links ([`kit`]), and packets for the tests of this crate and, by the feature
+//! `testing`, of those above, built and checked with `millstream_wire`.
+
+pub mod kit;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};

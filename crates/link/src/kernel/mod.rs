@@ -9,5 +9,6 @@ mod kernel_receive;
 mod posted_buffers;
 pub(crate) mod raw;
 pub(crate) mod tap;
+pub(crate) mod unix;
 pub(crate) mod vnet;
 pub(crate) mod xdp;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::DropCause;
 use crate::sys::{PollEntry, poll};
-use crate::testing::{Shape, bytes, parse, pool};
+use crate::testing::{Shape, bytes, kit, parse, pool};
 
 const NOW: Instant = Instant::from_millis(3);
 
@@ -37,6 +37,16 @@ fn receive_all(end: &mut PairEnd, pool: &Pool) -> Vec<Packet> {
 
 fn is_readable(end: &PairEnd) -> bool {
     poll(&mut [PollEntry::readable(end.wait_fd().unwrap())], Some(Duration::ZERO)).unwrap() == 1
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it sleeps")]
+fn the_kit_passes() {
+    for (medium, offload) in
+        [(Medium::Ethernet, true), (Medium::Ethernet, false), (Medium::Ip, true)]
+    {
+        kit::run(|| pair(PairConfig { medium, offload, ..PairConfig::default() }).unwrap());
+    }
 }
 
 #[test]
