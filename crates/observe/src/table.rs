@@ -177,7 +177,7 @@ impl CpuTable {
         let seconds = now.at.duration_since(self.last.at).as_secs_f64();
         let mut rows = now.since(&self.last, seconds, kernel);
         if let (Some(all), Some(before)) = (&now.system_calls, &self.last.system_calls) {
-            if all.windows > before.windows {
+            if all.windows() > before.windows() {
                 self.system_calls = all.since(before);
             }
             for row in &mut rows {

@@ -12,42 +12,108 @@ pub(super) const SLOT: Duration = Duration::from_millis(500);
 /// A kernel that counts every system call is slower by a fifth where there are 300,000 in a second,
 /// so they are counted in windows, one at a random place of each half second. Rates, errors and
 /// costs are those of [`Self::since`], between two moments.
+///
+/// Counting slows down what is counted. In every second window each call takes longer by a known
+/// time more, and the rate that there would be without any counting follows from both: a thread
+/// that calls all the time has as many fewer calls, one that waits for something else has as many
+/// as before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SystemCalls {
-    /// Windows that are over.
-    pub windows: u64,
-    /// Their durations, summed.
-    pub open: Duration,
-    /// Calls that began in them, by CPU, CPU n at place n.
-    pub by_cpu: Vec<u64>,
-    /// Time by which a call takes longer in a window, in nanoseconds, measured when the programs
-    /// were loaded.
-    pub call_ns: f64,
+    /// The windows without and with the longer calls.
+    pub(super) kinds: [Windows; 2],
     /// CPU time of the thread that opens and closes the windows; `None` where it cannot be had.
     pub keeper_cpu: Option<Duration>,
-    /// Sums of the windows' rates (calls in a second on all CPUs) and of their squares.
+    /// The part of the time that counting takes by which the calls were fewer, 0 to 1; `None` as
+    /// long as it is not known.
+    slowed: Option<f64>,
+}
+
+/// Windows in which counting takes the same time for each call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Windows {
+    /// Those that are over.
+    count: u64,
+    /// Their durations, summed.
+    open: Duration,
+    /// Calls that began in them, by CPU, CPU n at place n.
+    by_cpu: Vec<u64>,
+    /// Time by which a call takes longer, in nanoseconds, measured when the programs were loaded.
+    call_ns: f64,
+    /// Sums of the windows' rates (calls in a second on all CPUs), of their squares, and of their
+    /// products with the calls.
     rates: f64,
     squares: f64,
+    weighted: f64,
+}
+
+impl Windows {
+    fn add(&mut self, open: Duration, calls: &[u64]) {
+        let all: u64 = calls.iter().sum();
+        let rate = all as f64 / open.as_secs_f64().max(1e-9);
+        self.count += 1;
+        self.open += open;
+        self.by_cpu.resize(self.by_cpu.len().max(calls.len()), 0);
+        self.by_cpu.iter_mut().zip(calls).for_each(|(sum, one)| *sum += one);
+        self.rates += rate;
+        self.squares += rate * rate;
+        self.weighted += all as f64 * rate;
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        let earlier = |cpu: usize| before.by_cpu.get(cpu).copied().unwrap_or(0);
+        let by_cpu = self.by_cpu.iter().enumerate();
+        Self {
+            count: self.count.saturating_sub(before.count),
+            open: self.open.saturating_sub(before.open),
+            by_cpu: by_cpu.map(|(cpu, now)| now.saturating_sub(earlier(cpu))).collect(),
+            call_ns: self.call_ns,
+            rates: self.rates - before.rates,
+            squares: self.squares - before.squares,
+            weighted: self.weighted - before.weighted,
+        }
+    }
+
+    fn calls(&self) -> f64 {
+        self.by_cpu.iter().sum::<u64>() as f64
+    }
+
+    /// Returns the part of the time of one CPU that counting takes at a rate of calls.
+    fn taken(&self, rate: f64) -> f64 {
+        rate * self.call_ns / 1e9
+    }
+
+    /// Returns the rate while there are calls; `None` without one.
+    fn busy_rate(&self) -> Option<f64> {
+        let calls = self.calls();
+        (calls > 0.0).then(|| self.weighted / calls)
+    }
+
+    /// Returns the factor by which there are more calls without counting.
+    fn more(&self, slowed: f64) -> f64 {
+        let taken = self.busy_rate().map_or(0.0, |rate| self.taken(rate));
+        1.0 / (1.0 - slowed * taken).max(0.1)
+    }
 }
 
 impl SystemCalls {
-    /// Returns the counts before the first window; `by_cpu` has the calls that were counted to
-    /// measure the cost of counting.
+    /// Returns the counts before the first window, with what a call takes longer in either kind.
     #[cfg_attr(not(target_pointer_width = "64"), allow(dead_code))]
-    pub(super) fn new(call_ns: f64, by_cpu: Vec<u64>) -> Self {
-        Self { call_ns, by_cpu, keeper_cpu: Some(Duration::ZERO), ..Self::default() }
+    pub(super) fn new(call_ns: [f64; 2]) -> Self {
+        let kinds = call_ns.map(|call_ns| Windows { call_ns, ..Windows::default() });
+        Self { kinds, keeper_cpu: Some(Duration::ZERO), slowed: None }
     }
 
-    /// Adds a window. `by_cpu` has all calls so far.
+    /// Adds a window with its calls by CPU.
     #[cfg_attr(not(target_pointer_width = "64"), allow(dead_code))]
-    pub(super) fn add(&mut self, open: Duration, by_cpu: Vec<u64>) {
-        let risen = by_cpu.iter().sum::<u64>().saturating_sub(self.by_cpu.iter().sum());
-        let rate = risen as f64 / open.as_secs_f64().max(1e-9);
-        self.windows += 1;
-        self.open += open;
-        self.by_cpu = by_cpu;
-        self.rates += rate;
-        self.squares += rate * rate;
+    pub(super) fn add(&mut self, is_longer: bool, open: Duration, calls: &[u64]) {
+        self.kinds[usize::from(is_longer)].add(open, calls);
+        let [short, long] = &self.kinds;
+        if let Some((a, b)) = short.busy_rate().zip(long.busy_rate()) {
+            // a = true rate * (1 - slowed * taken by a), and so for b.
+            let apart = a * long.taken(b) - b * short.taken(a);
+            let slowed = if apart > 0.0 { (a - b) / apart } else { 0.0 };
+            self.slowed = Some(slowed.clamp(0.0, 1.0));
+        }
     }
 
     /// Describes the way in which they are counted.
@@ -60,53 +126,77 @@ impl SystemCalls {
 
     /// Returns the windows that ended after `before`.
     pub fn since(&self, before: &Self) -> Self {
-        let earlier = |cpu: usize| before.by_cpu.get(cpu).copied().unwrap_or(0);
-        let by_cpu = self.by_cpu.iter().enumerate();
+        let [short, long] = &self.kinds;
         Self {
-            windows: self.windows.saturating_sub(before.windows),
-            open: self.open.saturating_sub(before.open),
-            by_cpu: by_cpu.map(|(cpu, now)| now.saturating_sub(earlier(cpu))).collect(),
-            call_ns: self.call_ns,
+            kinds: [short.since(&before.kinds[0]), long.since(&before.kinds[1])],
             keeper_cpu: self
                 .keeper_cpu
                 .zip(before.keeper_cpu)
                 .map(|(now, then)| now.saturating_sub(then)),
-            rates: self.rates - before.rates,
-            squares: self.squares - before.squares,
+            slowed: self.slowed,
         }
     }
 
-    /// Returns the calls in a second on a CPU; `None` without a window.
+    /// Returns the number of windows.
+    pub fn windows(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.count).sum()
+    }
+
+    /// Returns the time of all windows together.
+    pub fn open(&self) -> Duration {
+        self.kinds.iter().map(|kind| kind.open).sum()
+    }
+
+    /// Returns the calls that were counted.
+    pub fn counted(&self) -> u64 {
+        self.kinds.iter().flat_map(|kind| &kind.by_cpu).sum()
+    }
+
+    /// Returns the calls in a second on a CPU, as there would be without counting; `None` without a
+    /// window.
     pub fn per_s(&self, cpu: u32) -> Option<f64> {
-        let counted = self.by_cpu.get(cpu as usize)?;
-        (!self.open.is_zero()).then(|| *counted as f64 / self.open.as_secs_f64())
+        let slowed = self.slowed.unwrap_or(0.0);
+        let of = |kind: &Windows| Some(*kind.by_cpu.get(cpu as usize)? as f64 * kind.more(slowed));
+        let mut calls = self.kinds.iter().filter_map(of).peekable();
+        calls.peek()?;
+        Some(calls.sum::<f64>() / self.open().as_secs_f64().max(1e-9))
     }
 
     /// Returns two standard errors of the rate over all CPUs, as a share of it, by how the windows
     /// differ. `None` with fewer than two windows, or without a call.
     pub fn error(&self) -> Option<f64> {
-        let n = self.windows as f64;
-        if self.windows < 2 || self.rates <= 0.0 {
+        let slowed = self.slowed.unwrap_or(0.0);
+        let sum = |of: &dyn Fn(&Windows, f64) -> f64| -> f64 {
+            self.kinds.iter().map(|kind| of(kind, kind.more(slowed))).sum()
+        };
+        let n = self.windows() as f64;
+        let mean = sum(&|kind, more| kind.rates * more) / n;
+        if n < 2.0 || mean <= 0.0 {
             return None;
         }
-        let mean = self.rates / n;
-        let variance = (self.squares - n * mean * mean).max(0.0) / (n - 1.0);
+        let squares = sum(&|kind, more| kind.squares * more * more);
+        let variance = (squares - n * mean * mean).max(0.0) / (n - 1.0);
         Some(2.0 * (variance / n).sqrt() / mean)
     }
 
-    /// Returns the share by which the rate of the CPU with most calls may be too low: what counting
-    /// takes of its time in a window. Where that CPU has idle time it is less.
+    /// Returns the share by which the rate may be too low as long as nobody knows how the load
+    /// answers to counting: what counting takes of the time of the CPU with most calls.
     pub fn low_by(&self) -> f64 {
-        let most = self.by_cpu.iter().copied().max().unwrap_or(0) as f64;
-        let taken = most * self.call_ns / 1e9 / self.open.as_secs_f64().max(1e-9);
+        if self.slowed.is_some() {
+            return 0.0;
+        }
+        let of = |kind: &Windows| {
+            let most = kind.by_cpu.iter().copied().max().unwrap_or(0) as f64;
+            kind.taken(most / kind.open.as_secs_f64().max(1e-9))
+        };
         // Beyond that the cost of a call was measured wrong.
-        taken.clamp(0.0, 0.9)
+        self.kinds.iter().map(of).fold(0.0, f64::max).min(0.9)
     }
 
     /// Returns the CPU time that the counting took, the slower calls included.
     pub fn cost(&self) -> Option<Duration> {
-        let calls = self.by_cpu.iter().sum::<u64>() as f64;
-        Some(self.keeper_cpu? + Duration::from_secs_f64(calls * self.call_ns / 1e9))
+        let of = |kind: &Windows| kind.calls() * kind.call_ns / 1e9;
+        Some(self.keeper_cpu? + Duration::from_secs_f64(self.kinds.iter().map(of).sum()))
     }
 }
 
@@ -114,17 +204,23 @@ impl SystemCalls {
 mod tests {
     use super::*;
 
+    const PARTS: u64 = 4_000_000;
+
+    fn window(all: &mut SystemCalls, is_longer: bool, calls: &[u64]) {
+        all.add(is_longer, Duration::from_nanos(PARTS), calls);
+    }
+
     #[test]
     fn rates_are_of_the_time_in_windows_and_their_error_of_how_these_differ() {
-        let mut all = SystemCalls::new(200.0, vec![]);
+        let mut all = SystemCalls::new([200.0, 400.0]);
         assert_eq!((all.per_s(0), all.error()), (None, None));
-        all.add(Duration::from_millis(4), vec![1000, 0]);
+        window(&mut all, false, &[1000, 0]);
         let before = all.clone();
         // 100,000 and 140,000 calls in a second, on the second CPU a quarter of them.
-        all.add(Duration::from_millis(4), vec![1300, 100]);
-        all.add(Duration::from_millis(4), vec![1720, 240]);
+        window(&mut all, false, &[300, 100]);
+        window(&mut all, false, &[420, 140]);
         let risen = all.since(&before);
-        assert_eq!((risen.windows, risen.open), (2, Duration::from_millis(8)));
+        assert_eq!((risen.windows(), risen.open()), (2, Duration::from_millis(8)));
         assert_eq!((risen.per_s(0), risen.per_s(1)), (Some(90_000.0), Some(30_000.0)));
         assert_eq!(risen.per_s(2), None);
         // The two differ by 40,000: a standard error of 20,000 to a mean of 120,000.
@@ -136,17 +232,53 @@ mod tests {
     }
 
     #[test]
-    fn equal_windows_have_no_error_and_costs_are_the_keepers_and_the_calls() {
-        let mut all = SystemCalls::new(100.0, vec![]);
-        let mut count = 0;
-        for _ in 0..50 {
-            count += 40;
-            all.add(Duration::from_millis(4), vec![count]);
+    fn counting_that_slows_down_a_thread_is_taken_out_again_and_one_that_does_not_is_not() {
+        // Calls of 177 ns, one behind the other; counting makes them 126 and 276 ns longer.
+        let call_ns = [126.0, 276.0];
+        let mut busy = SystemCalls::new(call_ns);
+        let calls = |ns: f64| [(PARTS as f64 / ns) as u64, 0];
+        // Before the load began there were hardly any.
+        window(&mut busy, false, &[3, 0]);
+        window(&mut busy, true, &[2, 0]);
+        for _ in 0..4 {
+            window(&mut busy, false, &calls(177.0 + call_ns[0]));
+            window(&mut busy, true, &calls(177.0 + call_ns[1]));
         }
-        assert!(all.error().unwrap() < 1e-6);
+        let of_load = busy.since(&{
+            let mut before = SystemCalls::new(call_ns);
+            window(&mut before, false, &[3, 0]);
+            window(&mut before, true, &[2, 0]);
+            before
+        });
+        let rate = of_load.per_s(0).unwrap() / (1e9 / 177.0);
+        assert!((rate - 1.0).abs() < 0.01, "{rate}");
+        // On two CPUs beside each other, each is slowed down by its own calls alone.
+        let mut both = SystemCalls::new(call_ns);
+        for is_longer in [false, true] {
+            let [calls, _] = calls(177.0 + call_ns[usize::from(is_longer)]);
+            window(&mut both, is_longer, &[calls, calls]);
+        }
+        let rate = both.per_s(1).unwrap() / (1e9 / 177.0);
+        assert!((rate - 1.0).abs() < 0.01, "{rate}");
+        // A load that comes from outside, of which the CPU has time left.
+        let mut paced = SystemCalls::new(call_ns);
+        for is_longer in [false, true] {
+            window(&mut paced, is_longer, &[4000, 0]);
+        }
+        assert_eq!((paced.per_s(0), paced.low_by()), (Some(1e6), 0.0));
+    }
+
+    #[test]
+    fn equal_windows_have_no_error_and_costs_are_the_keepers_and_the_calls() {
+        let mut all = SystemCalls::new([100.0, 200.0]);
+        for is_longer in [false, true].into_iter().cycle().take(50) {
+            window(&mut all, is_longer, &[40]);
+        }
+        assert!(all.error().unwrap() < 1e-2, "{all:?}");
         all.keeper_cpu = Some(Duration::from_millis(3));
-        assert_eq!(all.cost(), Some(Duration::from_micros(3200)));
-        let absurd = SystemCalls { call_ns: 1e9, ..all };
+        assert_eq!(all.cost(), Some(Duration::from_micros(3300)));
+        let mut absurd = SystemCalls::new([1e9; 2]);
+        window(&mut absurd, false, &[40]);
         assert_eq!(absurd.low_by(), 0.9);
     }
 }

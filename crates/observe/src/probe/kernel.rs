@@ -249,7 +249,7 @@ fn system_calls(first: &Look, last: &Look, record: &mut KernelActivity) -> Optio
     let between = || -> Result<SystemCalls, Absent> {
         let risen =
             last.system_calls.clone()?.since(first.system_calls.as_ref().map_err(Absent::clone)?);
-        match risen.windows {
+        match risen.windows() {
             0 => Err(Absent("no window for it ended in this time".to_owned())),
             _ => Ok(risen),
         }
@@ -265,8 +265,8 @@ fn system_calls(first: &Look, last: &Look, record: &mut KernelActivity) -> Optio
     let of_cpu = |&cpu: &u32| risen.per_s(cpu).unwrap_or(0.0) * seconds;
     record.counts.insert(SYSTEM_CALLS.to_owned(), record.cpus.iter().map(of_cpu).collect());
     let sampled = SampledRecord {
-        share: risen.open.as_secs_f64() / seconds,
-        windows: risen.windows,
+        share: risen.open().as_secs_f64() / seconds,
+        windows: risen.windows(),
         error: risen.error(),
         low_by: risen.low_by(),
     };
@@ -430,8 +430,8 @@ mod tests {
         probe.sample(Turn::First).unwrap();
         probe.sample(Turn::Middle).unwrap();
         // Until a window has met our calls.
-        let before = probe.kernel.system_calls().map_or(u64::MAX, |seen| seen.windows);
-        while probe.kernel.system_calls().is_ok_and(|seen| seen.windows < before + 2) {
+        let before = probe.kernel.system_calls().map_or(u64::MAX, |seen| seen.windows());
+        while probe.kernel.system_calls().is_ok_and(|seen| seen.windows() < before + 2) {
             let _ = std::fs::symlink_metadata("/proc/self");
         }
         probe.sample(Turn::Last).unwrap();

@@ -62,12 +62,12 @@ impl Windows {
         }
         let bpf = loader.load(OBJECT).map_err(|error| Absent(refused(&in_one_line(&error))))?;
         let mut keeper = Keeper::load(bpf, btf, want_times)?;
-        let call_ns = keeper.cost_of_a_call()?;
+        let call_ns = keeper.costs_of_a_call()?;
         let times = match want_times {
             true => Some(taken(&mut keeper.bpf, "times")?),
             false => None,
         };
-        let seen = Mutex::new(Ok(SystemCalls::new(call_ns, keeper.by_cpu()?)));
+        let seen = Mutex::new(Ok(SystemCalls::new(call_ns)));
         let shared = Arc::new(Shared { seen, open: Mutex::new(()) });
         keeper.window(&shared)?;
         let (stop, stopped) = mpsc::channel();
@@ -132,9 +132,11 @@ fn of_number(number: u32, values: &[Times]) -> Vec<Histogram> {
 struct Keeper {
     bpf: Ebpf,
     programs: &'static [&'static str],
-    window: Array<MapData, [u64; 2]>,
+    window: Array<MapData, [u64; 3]>,
     counted: PerCpuArray<MapData, u64>,
     number: u64,
+    /// Nanoseconds by which each call is made longer in every second window.
+    extra_ns: u64,
 }
 
 fn taken<T>(bpf: &mut Ebpf, name: &str) -> Result<T, Absent>
@@ -153,7 +155,7 @@ impl Keeper {
         }
         let window = taken(&mut bpf, "window")?;
         let counted = taken(&mut bpf, "counted")?;
-        Ok(Self { bpf, programs, window, counted, number: 0 })
+        Ok(Self { bpf, programs, window, counted, number: 0, extra_ns: 0 })
     }
 
     fn keep(mut self, shared: &Shared, stopped: &Receiver<()>) {
@@ -187,34 +189,37 @@ impl Keeper {
         }
     }
 
-    /// Opens a window, counts in it, and closes it.
+    /// Opens a window, counts in it, and closes it. In every second one calls are made longer.
     fn window(&mut self, shared: &Shared) -> Result<(), Absent> {
+        let is_longer = self.number % 2 == 1;
         let closed = locked(&shared.open);
         let links = self.attach()?;
         self.number += 1;
-        let counted = self.count();
+        let counted = self.count(if is_longer { self.extra_ns } else { 0 });
         let detached = self.detach(links);
         drop(closed);
         let (open, by_cpu) = counted?;
         detached?;
         if let Ok(seen) = &mut *locked(&shared.seen) {
-            seen.add(open, by_cpu);
+            seen.add(is_longer, open, &by_cpu);
         }
         Ok(())
     }
 
-    /// Has the attached programs count for a window; how long that was, and all calls so far.
-    fn count(&mut self) -> Result<(Duration, Vec<u64>), Absent> {
-        self.part(EARLY)?;
+    /// Has the attached programs count for a window; how long that was, and the calls in it.
+    fn count(&mut self, extra_ns: u64) -> Result<(Duration, Vec<u64>), Absent> {
+        let before = self.by_cpu()?;
+        self.part(EARLY, extra_ns)?;
         let began = Instant::now();
         std::thread::sleep(PART);
         if self.programs.len() == PROGRAMS.len() {
-            self.part(LATE)?;
+            self.part(LATE, extra_ns)?;
             std::thread::sleep(PART);
         }
         let open = began.elapsed();
-        self.part(CLOSED)?;
-        Ok((open, self.by_cpu()?))
+        self.part(CLOSED, 0)?;
+        let risen = self.by_cpu()?.into_iter().zip(before).map(|(now, before)| now - before);
+        Ok((open, risen.collect()))
     }
 
     /// Returns all calls that were counted so far.
@@ -223,8 +228,8 @@ impl Keeper {
         Ok(by_cpu.to_vec())
     }
 
-    fn part(&mut self, part: u64) -> Result<(), Absent> {
-        let set = self.window.set(0, [part, self.number], 0);
+    fn part(&mut self, part: u64, extra_ns: u64) -> Result<(), Absent> {
+        let set = self.window.set(0, [part, self.number, extra_ns], 0);
         set.map_err(|error| Absent(in_one_line(&error)))
     }
 
@@ -253,10 +258,13 @@ impl Keeper {
     }
 
     /// Returns the time by which a call of this thread takes longer while the programs count it, in
-    /// nanoseconds: the shortest of several tries with them, less the shortest without.
-    fn cost_of_a_call(&mut self) -> Result<f64, Absent> {
+    /// nanoseconds, in windows of either kind: the shortest of several tries with them, less the
+    /// shortest without. Settles how much longer calls are made.
+    fn costs_of_a_call(&mut self) -> Result<[f64; 2], Absent> {
         const TRIES: usize = 8;
         const CALLS: u32 = 200;
+        /// So much that it is told from the time that counting takes, and ends a call soon.
+        const EXTRA_NS: std::ops::RangeInclusive<f64> = 100.0..=1000.0;
         let shortest = || {
             let one = || {
                 let began = Instant::now();
@@ -268,13 +276,21 @@ impl Keeper {
             (0..TRIES).map(|_| one()).min().unwrap_or_default()
         };
         let without = shortest();
+        let longer =
+            |with: Duration| with.saturating_sub(without).as_nanos() as f64 / f64::from(CALLS);
         let links = self.attach()?;
-        let opened = self.part(EARLY);
-        let with = shortest();
-        let closed = self.part(CLOSED);
+        let mut measure = |extra_ns| {
+            let opened = self.part(EARLY, extra_ns);
+            let with = shortest();
+            opened.and(self.part(CLOSED, 0)).map(|()| longer(with))
+        };
+        let counting = measure(0);
+        let extra_ns =
+            counting.as_ref().map_or(0.0, |ns| ns.clamp(*EXTRA_NS.start(), *EXTRA_NS.end()));
+        let both = measure(extra_ns as u64);
+        self.extra_ns = extra_ns as u64;
         self.detach(links)?;
-        opened.and(closed)?;
-        Ok(with.saturating_sub(without).as_nanos() as f64 / f64::from(CALLS))
+        Ok([counting?, both?])
     }
 }
 
