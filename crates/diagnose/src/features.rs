@@ -34,8 +34,10 @@ mod profile;
 mod queue;
 mod tables;
 mod threads;
+mod time;
 
 pub use threads::{by_threads, threads_of};
+pub use time::of_time;
 
 type Values = BTreeMap<String, (f64, u8)>;
 

@@ -82,6 +82,14 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("small-writes", include_str!("small-writes.toml")),
     ("tcp-memory", include_str!("tcp-memory.toml")),
     ("shared-between-threads", include_str!("shared-between-threads.toml")),
+    ("own-code", include_str!("own-code.toml")),
+    ("own-disk", include_str!("own-disk.toml")),
+    ("own-lock", include_str!("own-lock.toml")),
+    ("own-timer", include_str!("own-timer.toml")),
+    ("child-processes", include_str!("child-processes.toml")),
+    ("name-look-ups", include_str!("name-look-ups.toml")),
+    ("new-connections", include_str!("new-connections.toml")),
+    ("system-calls", include_str!("system-calls.toml")),
 ];
 
 /// The need of causes that judge runs of several numbers of threads.
@@ -104,6 +112,8 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proof {
+    /// The budget of time shows that a unit of work waits for it.
+    Timed,
     /// The kernel counted the time or the packets that were lost to it.
     Counted,
     /// Samples of the CPUs show the time that went by in it; whether the result waits for that CPU
@@ -118,7 +128,7 @@ impl Proof {
     /// Returns the weight of a share with this proof, from 0 to 1.
     pub fn strength(self) -> f64 {
         match self {
-            Self::Counted => 1.0,
+            Self::Timed | Self::Counted => 1.0,
             Self::Sampled => 0.75,
             Self::Circumstance => 0.35,
         }

@@ -112,7 +112,8 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
         limit if limit > 0.0 => sent(one) * 8.0 / limit,
         _ => 0.0,
     };
-    seen.put("pacing_limit_used_share", sum(&of_limit) / time, distance::PROTOCOL);
+    // Of the time in which there was something to send.
+    seen.put("pacing_limit_used_share", sum(&of_limit) / (busy * time), distance::PROTOCOL);
     let segments = sum(&|one| field(one, "watched_data_segments_sent"));
     if segments > 0.0 {
         seen.put("segment_bytes", out / segments, distance::PROTOCOL);
@@ -156,8 +157,12 @@ mod tests {
         assert_eq!(of_idle("segments_in_a_round_trip"), Some(0.05));
         assert_eq!(of_idle("segment_bytes"), Some(10_000.0));
         assert_eq!(of_idle("pacing_limit_used_share"), Some(0.0));
-        let paced: Vec<_> = idle.into_iter().chain([("max_pacing_rate_bits_per_s", 5e6)]).collect();
-        assert_eq!(of(&[&paced], "pacing_limit_used_share"), Some(0.8), "4 of 5 Mbit/s");
+        let paced: Vec<_> = idle.into_iter().chain([("max_pacing_rate_bits_per_s", 5e7)]).collect();
+        let used = of(&[&paced], "pacing_limit_used_share").unwrap();
+        assert!(
+            (used - 0.8).abs() < 1e-9,
+            "{used}: 40 of 50 Mbit/s while it had something to send"
+        );
         assert_eq!(of_idle("unread_share"), None, "was not measured");
         let waits = [("busy_s", 1.0), ("rwnd_limited_s", 0.7), ("sndbuf_limited_s", 0.1)];
         let of_waits = |name| of(&[&waits], name).map(|value| (value * 1e6).round() / 1e6);

@@ -45,7 +45,7 @@ pub use seen::{Heat, Seen, TwoHistograms};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 pub use tried::tried;
 
-use millstream_diagnose::features::features;
+use millstream_diagnose::features::{features, of_time};
 use millstream_observe::environment;
 use millstream_record::error::Error;
 use millstream_record::{Budget, FORMAT_VERSION, RunRecord, Tables};
@@ -295,7 +295,11 @@ fn look(
         )));
     }
     let results: Vec<f64> = valid.iter().filter_map(|run| run.result(&key)).collect();
-    let features = features(&valid);
+    let budget = Spent::of(runs);
+    let mut features = features(&valid);
+    if let Some(Spent { budget, clients, .. }) = &budget {
+        features.extend(of_time(budget, clients, valid.len()));
+    }
     let to_explain = Results { values: &results, higher_is_better };
     let shown = suspects(to_explain, &features, by_threads, catalogue, options.seed);
     let notes =
@@ -341,7 +345,7 @@ fn look(
         met,
         seen,
         tables,
-        budget: Spent::of(runs),
+        budget,
         not_judged: shown.not_judged,
         features: features.into_iter().map(|one| (one.name, one.values)).collect(),
     })

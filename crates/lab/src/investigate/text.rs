@@ -13,6 +13,9 @@ use millstream_report::uses::{Answer, answer};
 /// Rank below which a suspect that was not proved is not in the answer.
 const SUSPECTED_LEAST: f64 = 0.2;
 
+/// The proof of a cause that the budget tells.
+const TIMED: &str = "by the budget of time";
+
 /// A confirmed cause is the limit if it gains this part of what the budget's first row takes.
 const NEARLY: f64 = 0.9;
 
@@ -128,6 +131,9 @@ impl Investigation {
         of_kind.filter(counts).map_or(none.to_owned(), |one| {
             let (title, verdict) = (&one.cause.title, spoken(one.verdict()));
             match kind {
+                Kind::Limits if one.is_timed() => {
+                    format!(" What limits them is {title} ({TIMED}).")
+                }
                 Kind::Separates => format!(" What goes with them first is {title} ({verdict})."),
                 Kind::Limits if is_told => format!(" It may be {title} ({verdict})."),
                 Kind::Limits => format!(" What limits them first is {title} ({verdict})."),
@@ -148,11 +154,17 @@ impl Suspect {
         Some(forced.ratio.max(1.0 / forced.ratio))
     }
 
+    /// Returns true where the budget tells it, and no forced run decided otherwise.
+    pub(super) fn is_timed(&self) -> bool {
+        self.cause.proof == Proof::Timed && self.judgement.is_none()
+    }
+
     /// Returns the reason for its place among the causes that limit.
     pub(super) fn ranked(&self) -> Option<String> {
         let share_of = self.cause.share_of.as_ref()?;
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let known = match self.rank.proof {
+            Proof::Timed => TIMED,
             Proof::Counted => "counted by the kernel",
             Proof::Sampled => "as samples show",
             Proof::Circumstance => "whether it costs anything only forcing it tells",
@@ -172,6 +184,10 @@ impl Suspect {
                 let median = millstream_diagnose::stats::median(results)
                     .map_or("–".to_owned(), |m| scale.with_unit(m));
                 lines.push(format!("{factor}={level}: {median}, {} runs", results.len()));
+            }
+            if !self.set_at.is_empty() {
+                let ends = self.set_at.join(", ");
+                lines.push(format!("It was set in the network namespace of {ends}."));
             }
             let forced = judgement.forced.as_ref();
             if let (Some(forced), Some(explained)) = (forced, judgement.explained) {

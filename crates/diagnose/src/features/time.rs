@@ -1,0 +1,138 @@
+//! Shares of the time of a unit of work, by what it goes to in the end: those of the budget of one
+//! run stand for all runs.
+
+use millstream_record::{Budget, ThreadState};
+
+use super::distance;
+use crate::budget::ends;
+use crate::separate::Feature;
+use crate::uses::{Use, uses};
+
+type Is = fn(&Use) -> bool;
+
+/// The features, by what a use of time is: the first that holds is told. A use that is none of
+/// these is told by no feature.
+const KINDS: [(&str, Is); 11] = [
+    ("time_lock_share", |one| one.behind.is_some()),
+    ("time_wake_up_share", |one| {
+        one.row.state == ThreadState::Ready && one.row.with.is_none() && one.row.what.is_empty()
+    }),
+    ("time_cpu_wait_share", |one| one.row.state == ThreadState::Ready),
+    ("time_look_up_share", |one| is_socket(one) && one.row.on.ends_with(":53")),
+    ("time_disk_share", |one| calls(one, &DISK) || is_file(one)),
+    ("time_child_share", |one| calls(one, &["wait4", "waitid", "vfork"])),
+    ("time_timer_share", |one| one.row.what.ends_with("nanosleep")),
+    ("time_room_share", |one| {
+        let writes = ["write", "send"].iter().any(|begin| one.row.what.starts_with(begin));
+        sleeps(one) && is_socket(one) && writes
+    }),
+    ("time_peer_share", |one| sleeps(one) && is_socket(one)),
+    ("time_own_code_share", |one| one.row.state == ThreadState::OwnCode),
+    ("time_opening_share", |one| calls(one, &OPENING)),
+];
+/// The rest of the work in the kernel.
+const SYSTEM_CALLS: &str = "time_system_call_share";
+
+const DISK: [&str; 5] = ["fsync", "fdatasync", "sync_file_range", "msync", "syncfs"];
+const OPENING: [&str; 6] = ["connect", "accept", "accept4", "close", "socket", "shutdown"];
+
+fn calls(one: &Use, names: &[&str]) -> bool {
+    names.contains(&one.row.what.as_str())
+}
+
+fn sleeps(one: &Use) -> bool {
+    one.row.state == ThreadState::Asleep
+}
+
+fn is_socket(one: &Use) -> bool {
+    ["TCP ", "UDP "].iter().any(|protocol| one.row.on.starts_with(protocol))
+}
+
+fn is_file(one: &Use) -> bool {
+    one.row.state == ThreadState::Blocked && !one.row.on.is_empty() && !is_socket(one)
+}
+
+/// Returns the shares of the time of the first end of `clients`, as features of so many `runs`;
+/// none where nothing is known of its time.
+pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
+    let found = ends(budget, clients).first().map(|&end| uses(budget, end).all);
+    let Some(all) = found.filter(|all| !all.is_empty()) else { return vec![] };
+    let kind = |one: &Use| {
+        let known = KINDS.iter().find(|(_, is)| is(one)).map(|(name, _)| *name);
+        known.or((one.row.state == ThreadState::Kernel).then_some(SYSTEM_CALLS))
+    };
+    let share = |name: &str| -> f64 {
+        all.iter().filter(|one| kind(one) == Some(name)).map(|one| one.share).sum()
+    };
+    let names = KINDS.iter().map(|(name, _)| *name).chain([SYSTEM_CALLS]);
+    let feature = |name: &str| Feature {
+        name: name.to_owned(),
+        distance: distance::WHERE,
+        values: vec![Some(share(name)); runs],
+    };
+    names.map(feature).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use millstream_record::{BudgetRow, ThreadBudget};
+
+    use super::*;
+
+    #[test]
+    fn each_use_of_time_is_of_one_kind() {
+        use ThreadState::*;
+        let rows = [
+            (Asleep, "read", "", 2, 60.0),
+            (Asleep, "poll", "UDP 10.0.0.1:53", 0, 10.0),
+            (Asleep, "sendto", "TCP 10.0.0.2:80", 0, 8.0),
+            (Asleep, "recvfrom", "TCP 10.0.0.2:80", 0, 7.0),
+            (Kernel, "connect", "", 0, 6.0),
+            (Kernel, "write", "", 0, 5.0),
+            (Ready, "", "", 0, 4.0),
+        ];
+        let of_server = [
+            (OwnCode, "price", "", 0, 20.0),
+            (Kernel, "fdatasync", "", 0, 4.0),
+            (Blocked, "fdatasync", "journal", 0, 8.0),
+            (Blocked, "read", "prices", 0, 3.0),
+            (Asleep, "wait4", "", 0, 5.0),
+            (Asleep, "clock_nanosleep", "", 0, 12.0),
+            (Asleep, "epoll_wait", "", 0, 6.0),
+            (Ready, "", "", 9, 2.0),
+        ];
+        let thread = |number, rows: &[(ThreadState, &str, &str, u32, f64)]| {
+            let row = |&(state, what, on, with, s): &(ThreadState, &str, &str, u32, f64)| {
+                let with = (with != 0).then_some(with);
+                BudgetRow { state, what: what.into(), on: on.into(), with, s, count: 1000 }
+            };
+            let rows = rows.iter().map(row).collect();
+            ThreadBudget { thread: number, process: number, rows, ..ThreadBudget::default() }
+        };
+        let threads = vec![thread(1, &rows), thread(2, &of_server)];
+        let budget = Budget { width_s: 100.0, threads, ..Budget::default() };
+        let found = of_time(&budget, &[1], 8);
+        assert!(found.iter().all(|one| one.values.len() == 8));
+        let percent = |one: &Feature| (one.values[0].unwrap_or(-1.0) * 100.0).round() as i32;
+        let shares: BTreeMap<&str, i32> =
+            found.iter().map(|one| (one.name.as_str(), percent(one))).collect();
+        let expected = [
+            ("time_child_share", 5),
+            ("time_cpu_wait_share", 2),
+            ("time_disk_share", 15),
+            ("time_lock_share", 0),
+            ("time_look_up_share", 10),
+            ("time_opening_share", 6),
+            ("time_own_code_share", 20),
+            ("time_peer_share", 7),
+            ("time_room_share", 8),
+            ("time_system_call_share", 5),
+            ("time_timer_share", 12),
+            ("time_wake_up_share", 4),
+        ];
+        assert_eq!(shares, expected.into());
+        assert_eq!(of_time(&Budget::default(), &[1], 8), []);
+    }
+}
