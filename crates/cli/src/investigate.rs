@@ -239,6 +239,7 @@ pub fn subject<'a>(
         keep,
         experiments: vec![],
         quotas: Default::default(),
+        namespaces: Default::default(),
         first: None,
     })
 }

@@ -299,6 +299,11 @@ fn is_being_written(name: &str) -> bool {
     pid.is_none_or(|pid| ProcessIdentity::of(pid).is_ok())
 }
 
+/// Returns true for a network namespace that a process or a mount has.
+pub fn is_reachable(namespace: u64) -> bool {
+    way_into(namespace).is_some()
+}
+
 /// Returns the words of a command that enters a living network namespace; `None` where there is no
 /// such namespace.
 fn way_into(namespace: u64) -> Option<String> {

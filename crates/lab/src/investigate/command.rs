@@ -10,23 +10,23 @@ use millstream_diagnose::causes::Force;
 use millstream_diagnose::stats::Rng;
 use millstream_foreign::shown;
 use millstream_observe::environment;
-use millstream_observe::probe::{Config, Host, NetSource, Sampler, kernel};
+use millstream_observe::probe::{Config, NetSource, Sampler, kernel};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord, Timestamp, Window};
 use millstream_testbed::guard::{WorkerProgram, family};
 use millstream_testbed::interrupt::Interrupt;
-use millstream_testbed::journal::Journal;
 use millstream_testbed::leftovers::StateDir;
 use millstream_testbed::priority;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use super::elsewhere::Namespaces;
 use super::figure::{FIGURE_UNIT, Figure, Reading};
 use super::placement::Watch;
 use super::quota::Quotas;
 use super::running::{Running, bind, is_process, may_be_started};
-use super::settings::Setting;
+use super::settings::{InForce, Setting};
 use super::subject::{KEEP, Subject};
 
 /// Time between two looks at the command and its children.
@@ -81,6 +81,8 @@ pub struct CommandSubject<'a> {
     pub quotas: BTreeSet<PathBuf>,
     /// The figure of the first run that had one; `None` at first.
     pub first: Option<Reading>,
+    /// The network namespaces of the ends; none at first.
+    pub namespaces: Namespaces,
 }
 
 /// CPUs of the two ends at a level of `placement`.
@@ -171,8 +173,12 @@ impl CommandSubject<'_> {
                 record.factors.insert(name.to_owned(), level.clone());
                 let binding = Binding::of(name, &level)?;
                 // In force until the run has ended, and put back whatever its end is.
-                let _changed = self.set(name, &level)?;
+                let in_force = self.set(name, &level)?;
                 self.one(binding, last == Some(block), &mut record)?;
+                let holds = in_force.map(|one| one.check(self.namespaces.of_ends(), &self.quotas));
+                if let Some(Err(why)) = holds {
+                    record.validity.reject(format!("{name} did not hold: {why}"));
+                }
                 self.keep.run_ended(&record)?;
                 records.push(record);
             }
@@ -200,14 +206,13 @@ impl CommandSubject<'_> {
         record.results.insert(self.figure.key.clone(), reading.value);
     }
 
-    /// Sets something on this host to a level, where the factor is that.
-    fn set(&self, factor: &str, level: &str) -> Result<Option<Journal>, Error> {
+    /// Sets something to a level where the ends are, if the factor is that.
+    fn set(&self, factor: &str, level: &str) -> Result<Option<InForce>, Error> {
         let Some(setting) = Setting::named(factor).filter(|_| level != KEEP) else {
             return Ok(None);
         };
-        let mut journal = Journal::open(&self.state)?;
-        setting.set(level, &mut journal, &self.quotas)?;
-        Ok(Some(journal))
+        let ends = self.namespaces.of_ends();
+        InForce::set(setting, level, ends, &self.state, &self.quotas).map(Some)
     }
 
     /// One run, in new processes.
@@ -237,8 +242,7 @@ impl CommandSubject<'_> {
             }
         }
         let mut config = Config::new(begun);
-        config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
-        config.hosts.extend(server.as_ref().and_then(Running::elsewhere));
+        config.hosts = self.namespaces.begin();
         config.flows = true;
         config.budget = budget;
         let sampler = Sampler::start(config);
@@ -261,6 +265,7 @@ impl CommandSubject<'_> {
                 for &pid in pids.iter().filter(|pid| watched.insert(**pid)) {
                     sampler.watch_worker(role, pid);
                 }
+                self.namespaces.look(role, pids).into_iter().for_each(|host| sampler.join(host));
             }
             watch.look(&ends);
             quotas.look(clients.iter().chain(&servers));
@@ -335,7 +340,7 @@ impl Subject for CommandSubject<'_> {
         match (force.factor.as_str(), Setting::named(&force.factor)) {
             (PRIORITY, _) => return priority::may_raise(),
             (PLACEMENT, _) => {}
-            (_, Some(setting)) => return setting.may(&self.quotas),
+            (_, Some(setting)) => return setting.may(self.namespaces.of_ends(), &self.quotas),
             (other, None) => return Err(format!("{other} is not set for an outside command")),
         }
         if self.server.is_none() {
@@ -352,6 +357,13 @@ impl Subject for CommandSubject<'_> {
 
     fn experiments(&self) -> Vec<String> {
         self.experiments.clone()
+    }
+
+    fn set_at(&self, force: &Force) -> Vec<String> {
+        let setting = Setting::named(&force.factor);
+        let ends = setting.map_or(vec![], |one| one.places(self.namespaces.of_ends()));
+        let others = ends.into_iter().filter(|host| !matches!(host.net, NetSource::Own));
+        others.map(|host| host.name).collect()
     }
 }
 
@@ -423,6 +435,7 @@ mod tests {
             keep,
             experiments: vec![],
             quotas: BTreeSet::new(),
+            namespaces: Namespaces::default(),
             first: None,
         }
     }

@@ -51,6 +51,7 @@ pub(super) fn force(
         }
         if let Some((_, runs)) = gone.iter().find(|(before, _)| *before == force) {
             judge_suspect(found, place, &force, runs, options);
+            found.suspects[place].set_at = subject.set_at(&force);
         }
     }
 }

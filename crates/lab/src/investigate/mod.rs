@@ -7,6 +7,7 @@
 
 mod command;
 mod drawings;
+mod elsewhere;
 mod explain;
 mod figure;
 mod forcing;
@@ -35,6 +36,7 @@ use millstream_diagnose::verdict::{Judgement, Verdict};
 use serde::{Deserialize, Serialize};
 
 pub use command::{CommandRuns, CommandSubject};
+pub use elsewhere::Namespaces;
 pub use explain::explain;
 #[cfg(feature = "clogs")]
 pub(crate) use explain::explain_by;
@@ -199,6 +201,9 @@ pub struct Suspect {
     pub judgement: Option<Judgement>,
     /// The reason why it was not forced.
     pub not_forced: Option<String>,
+    /// Ends in whose network namespaces it was set; none where it was set here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set_at: Vec<String>,
 }
 
 impl From<Fit> for Suspect {
@@ -213,6 +218,7 @@ impl From<Fit> for Suspect {
             forced_factor: None,
             judgement: None,
             not_forced: None,
+            set_at: vec![],
         }
     }
 }

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use millstream_foreign::{shown, to_parse};
-use millstream_observe::probe::{Host, NetSource};
 use millstream_record::error::Error;
 use millstream_testbed::guard::{WorkerProgram, family};
 use millstream_testbed::priority;
@@ -90,15 +89,6 @@ impl Running {
     /// The command and what it has started.
     pub(super) fn processes(&self) -> Vec<u32> {
         family(self.child.id()).into_iter().skip(usize::from(self.is_guarded)).collect()
-    }
-
-    /// The network namespace of its process, where that is another than ours.
-    pub(super) fn elsewhere(&self) -> Option<Host> {
-        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-        let own = of("self");
-        let mut pids = self.processes().into_iter();
-        let pid = pids.find(|pid| of(&pid.to_string()).is_some_and(|one| Some(one) != own))?;
-        Some(Host { name: "server".to_owned(), net: NetSource::Process(pid) })
     }
 
     /// Reads all that it writes, in threads, so that it never waits for us.

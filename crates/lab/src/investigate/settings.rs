@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 use millstream::link::netdev::Rings;
 use millstream_netlink::{Netlink, OFFLOAD_FEATURES, features_off};
+use millstream_observe::probe::{Host, NetSource, inside};
 use millstream_record::error::Error;
 use millstream_testbed::journal::{Journal, is_interface, sysctl_path};
+use millstream_testbed::leftovers::StateDir;
 
 use super::quota::no_quota;
 use super::subject::KEEP;
@@ -65,9 +67,26 @@ impl Setting {
         })
     }
 
+    /// Returns the hosts where it is set: those of `ends` where each network namespace has its own
+    /// and it is reached from outside of it, else this one.
+    pub fn places(&self, ends: Vec<Host>) -> Vec<Host> {
+        match self {
+            Self::Sysctl(_) => ends,
+            _ => vec![Host { name: "here".to_owned(), net: NetSource::Own }],
+        }
+    }
+
     /// Refuses a setting that cannot be changed here, with the reason. `quotas` are the files of
     /// quotas that held observed runs back.
-    pub fn may(&self, quotas: &BTreeSet<PathBuf>) -> Result<(), String> {
+    pub fn may(&self, ends: Vec<Host>, quotas: &BTreeSet<PathBuf>) -> Result<(), String> {
+        let of = |host: Host| inside(&host.net, || Ok(self.may_here(quotas)));
+        let each = self.places(ends).into_iter().map(of);
+        let mut each = each.map(|may| may.unwrap_or_else(|why| Err(why.0)));
+        let first = each.next().unwrap_or(Ok(()));
+        if first.is_ok() || each.any(|may| may.is_ok()) { Ok(()) } else { first }
+    }
+
+    fn may_here(&self, quotas: &BTreeSet<PathBuf>) -> Result<(), String> {
         match self {
             Self::Offload => match offloads_off().is_empty() {
                 false => Ok(()),
@@ -81,7 +100,7 @@ impl Setting {
     }
 
     /// Sets it to `level`, which is not [`KEEP`].
-    pub fn set(
+    fn set(
         &self,
         level: &str,
         journal: &mut Journal,
@@ -114,6 +133,14 @@ impl Setting {
         Ok(())
     }
 
+    /// Returns what is read of it now, in the namespace of the calling thread.
+    fn values(&self, quotas: &BTreeSet<PathBuf>) -> Vec<String> {
+        let files = self.files(quotas).unwrap_or_default();
+        let value = |path: &PathBuf| millstream_foreign::read(path).ok();
+        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        files.iter().filter_map(value).map(words).collect()
+    }
+
     /// The files that are written, one at least, or why there is none.
     fn files(&self, quotas: &BTreeSet<PathBuf>) -> Result<Vec<PathBuf>, String> {
         let (files, none) = match self {
@@ -144,6 +171,74 @@ impl Setting {
             Self::Offload | Self::Rings(_) => (vec![], "it is no file".to_owned()),
         };
         if files.is_empty() { Err(none) } else { Ok(files) }
+    }
+}
+
+/// A setting that is in force where the ends are. Dropping it puts back what was there.
+pub(super) struct InForce {
+    setting: Setting,
+    /// The hosts where it was set, with what is read there since.
+    places: Vec<(Host, Journal, Vec<String>)>,
+}
+
+impl InForce {
+    /// Sets `setting` to `level` on each of `ends` that has it; another than one of a namespace on
+    /// this host.
+    pub fn set(
+        setting: Setting,
+        level: &str,
+        ends: Vec<Host>,
+        state: &StateDir,
+        quotas: &BTreeSet<PathBuf>,
+    ) -> Result<Self, Error> {
+        let mut places = Vec::new();
+        let mut refused = None;
+        for host in setting.places(ends) {
+            let set = || {
+                let mut journal = Journal::open(state)?;
+                setting.set(level, &mut journal, quotas)?;
+                Ok((journal, setting.values(quotas)))
+            };
+            match inside(&host.net, || Ok(set())).map_err(|why| Error::Refused(why.0))? {
+                Ok((journal, values)) => places.push((host, journal, values)),
+                Err(why) => refused = Some(why),
+            }
+        }
+        match refused.filter(|_| places.is_empty()) {
+            Some(why) => Err(why),
+            None => Ok(Self { setting, places }),
+        }
+    }
+
+    /// Refuses a setting that no longer holds, or that a host of `ends` does not have: its
+    /// namespace is new in this run.
+    pub fn check(&self, ends: Vec<Host>, quotas: &BTreeSet<PathBuf>) -> Result<(), String> {
+        let Some((.., set)) = self.places.first() else { return Ok(()) };
+        for host in self.setting.places(ends) {
+            // One whose namespace has ended, or that does not have it, says nothing.
+            let now = inside(&host.net, || Ok(self.setting.values(quotas)));
+            if let Ok(now) = now
+                && !now.is_empty()
+                && now != *set
+            {
+                let (now, set) = (now.join(", "), set.join(", "));
+                return Err(format!("it was {now} where {} is, and not {set}", host.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for InForce {
+    fn drop(&mut self) {
+        for (host, journal, _) in self.places.drain(..) {
+            let put_back = || {
+                drop(journal);
+                Ok(())
+            };
+            // The journal stays where it could not be entered, and the next start says so.
+            let _ = inside(&host.net, put_back);
+        }
     }
 }
 
@@ -204,6 +299,45 @@ fn interrupt_files(interface: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millstream_testbed::namespace::Namespace;
+
+    fn here() -> Host {
+        Host { name: "here".to_owned(), net: NetSource::Own }
+    }
+
+    #[test]
+    fn a_setting_is_made_where_the_ends_are_checked_there_and_put_back() {
+        const NAME: &str = "net.ipv4.ip_default_ttl";
+        if !millstream_testbed::privilege::may_make_namespaces() {
+            return eprintln!("skipped: network namespaces are not permitted here");
+        }
+        let folder = std::env::temp_dir().join(format!("ms-in-force-{}", std::process::id()));
+        let (state, quotas) = (StateDir::at(folder).unwrap(), BTreeSet::new());
+        let make = |name| Namespace::create(name).unwrap();
+        let host = |of: &Namespace| Host {
+            name: of.name().to_owned(),
+            net: NetSource::Namespace(of.path().to_owned()),
+        };
+        let (one, other) = (make("ms-one"), make("ms-other"));
+        let value = |of: &Namespace| of.run(|| setting().values(&BTreeSet::new()).join(" "));
+        fn setting() -> Setting {
+            Setting::Sysctl(NAME.to_owned())
+        }
+        let here_before = setting().values(&quotas);
+        let ends = || vec![host(&one), host(&other)];
+        setting().may(ends(), &quotas).unwrap();
+        let force = InForce::set(setting(), "77", ends(), &state, &quotas).unwrap();
+        assert_eq!([value(&one), value(&other)], ["77", "77"]);
+        assert_eq!(setting().values(&quotas), here_before, "nobody is here");
+        assert_eq!(force.check(ends(), &quotas), Ok(()));
+        // An end in a namespace that is new does not have it.
+        let late = make("ms-late");
+        let why = force.check(vec![host(&one), host(&late)], &quotas).unwrap_err();
+        assert_eq!(why, "it was 64 where ms-late is, and not 77");
+        drop(force);
+        assert_eq!([value(&one), value(&other)], ["64", "64"]);
+        assert_eq!(state.folder().names().unwrap().len(), 0);
+    }
 
     #[test]
     fn factors_have_their_settings_and_others_have_none() {
@@ -214,12 +348,13 @@ mod tests {
             let found = Setting::named(bad);
             assert!(found.is_none() || bad == "mtu...", "{bad}: {found:?}");
         }
-        let why = Setting::named("sysctl.kernel.panic").unwrap().may(&none).unwrap_err();
+        let why =
+            Setting::named("sysctl.kernel.panic").unwrap().may(vec![here()], &none).unwrap_err();
         assert!(why.contains("no sysctl of the network"), "{why}");
-        assert!(Setting::CpuQuota.may(&none).unwrap_err().contains("no CPU quota"));
-        let why = Setting::Interrupts("lo".into()).may(&none).unwrap_err();
+        assert!(Setting::CpuQuota.may(vec![], &none).unwrap_err().contains("no CPU quota"));
+        let why = Setting::Interrupts("lo".into()).may(vec![], &none).unwrap_err();
         assert!(why.contains("lo has no interrupts"), "{why}");
-        assert!(Setting::Mtu("no-such-one".into()).may(&none).is_err());
-        assert!(Setting::Rings("lo".into()).may(&none).is_err());
+        assert!(Setting::Mtu("no-such-one".into()).may(vec![], &none).is_err());
+        assert!(Setting::Rings("lo".into()).may(vec![], &none).is_err());
     }
 }

@@ -26,6 +26,10 @@ pub trait Subject {
     fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error>;
     /// Ids of the experiments that hold the runs so far.
     fn experiments(&self) -> Vec<String>;
+    /// Names of the ends in whose network namespaces a factor is set; none where it is set here.
+    fn set_at(&self, _force: &Force) -> Vec<String> {
+        vec![]
+    }
 }
 
 /// Carries out an experiment and keeps it.

@@ -48,6 +48,7 @@ pub(super) fn suspect(force: &Force) -> Suspect {
         forced_factor: None,
         judgement: None,
         not_forced: None,
+        set_at: vec![],
     }
 }
 

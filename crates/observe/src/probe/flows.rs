@@ -180,6 +180,11 @@ impl Probe for Flows {
         Ok(())
     }
 
+    fn join(&mut self, host: &Host) -> Result<(), Absent> {
+        self.hosts.push(host.clone());
+        Ok(())
+    }
+
     fn finish(self: Box<Self>, into: &mut Probes) {
         let moved = |one: &TcpSocket| field(one, "bytes_acked") + field(one, "bytes_received");
         let flows = self.seen.into_iter();

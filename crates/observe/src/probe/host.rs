@@ -54,6 +54,19 @@ impl Probe for Hosts {
         self.hosts.iter_mut().try_for_each(|host| host.sample(turn))
     }
 
+    fn join(&mut self, host: &Host) -> Result<(), Absent> {
+        let mut one = OneHost::open(host)?;
+        one.sample(Turn::First)?;
+        // Steps before it was found: the load moved nothing there.
+        let steps = self.hosts[0].series.values().map(|(rx, _)| rx.len()).max().unwrap_or(0);
+        one.series.values_mut().for_each(|(rx, tx)| {
+            rx.resize(steps, 0);
+            tx.resize(steps, 0);
+        });
+        self.hosts.push(one);
+        Ok(())
+    }
+
     fn finish(self: Box<Self>, into: &mut Probes) {
         let hosts = self.hosts.into_iter().map(|host| (host.name.clone(), host.finish()));
         into.hosts = Some(hosts.collect());
@@ -194,8 +207,8 @@ fn mtus() -> BTreeMap<String, u32> {
     listed.unwrap_or_default().into_iter().map(|one| (one.name, one.mtu)).collect()
 }
 
-/// Runs `work` in the namespace of a host.
-pub(super) fn inside<T: Send>(
+/// Runs `work` in the namespace of a host, in a thread of its own where that is another.
+pub fn inside<T: Send>(
     net: &NetSource,
     work: impl FnOnce() -> Result<T, Absent> + Send,
 ) -> Result<T, Absent> {

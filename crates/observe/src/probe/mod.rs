@@ -39,6 +39,7 @@ pub use crate::Absent;
 pub use crate::bpf::Want;
 pub use crate::proc::ProcFile;
 use crate::proc::{rise, rise32};
+pub use host::inside;
 pub use idle_states::IdleReading;
 pub use kernel::{kernel, watch_kernel};
 pub(crate) use pressure::parse as parse_pressure;
@@ -157,6 +158,11 @@ pub trait Probe: Send {
 
     /// Hears that `pid` is a process of the load.
     fn watch(&mut self, _pid: u32) {}
+
+    /// Hears of a host that was found after the baseline. One that cannot be looked at is left out.
+    fn join(&mut self, _host: &Host) -> Result<(), Absent> {
+        Ok(())
+    }
 
     /// Puts what was seen into the record.
     fn finish(self: Box<Self>, into: &mut Probes);

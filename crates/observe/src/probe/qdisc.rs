@@ -84,6 +84,14 @@ impl Probe for Qdiscs {
         Ok(())
     }
 
+    fn join(&mut self, host: &Host) -> Result<(), Absent> {
+        let mut joined = Self::open(std::slice::from_ref(host))?;
+        joined.sample(Turn::First)?;
+        self.first.extend(joined.first);
+        self.hosts.append(&mut joined.hosts);
+        Ok(())
+    }
+
     fn finish(self: Box<Self>, into: &mut Probes) {
         let Self { hosts: _, first, last, samples, waiting } = *self;
         let row = |(name, now): (String, Qdisc)| {

@@ -11,7 +11,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::engines::Engines;
 use super::worker::Workers;
-use super::{Absent, BUDGET, Config, FLOWS, KINDS, Probe, QUEUES, Turn, limits};
+use super::{Absent, BUDGET, Config, FLOWS, Host, KINDS, Probe, QUEUES, Turn, limits};
 
 /// Samples from `start` to `stop` in a thread of its own.
 ///
@@ -25,6 +25,7 @@ pub struct Sampler {
 #[derive(Debug)]
 enum Message {
     Watch { role: String, pid: u32 },
+    Join(Host),
     Stop,
 }
 
@@ -48,6 +49,11 @@ impl Sampler {
     /// Looks at the process `pid` too, with all its threads, under the name of its role.
     pub fn watch_worker(&self, role: &str, pid: u32) {
         let _ = self.messages.send(Message::Watch { role: role.to_owned(), pid });
+    }
+
+    /// Looks at a host, too, that was found after the start.
+    pub fn join(&self, host: Host) {
+        let _ = self.messages.send(Message::Join(host));
     }
 
     /// Takes the last sample and gives what was seen. Waits at most half an interval, for a step
@@ -146,6 +152,15 @@ impl Sampling {
         }
     }
 
+    fn join(&mut self, host: &Host) {
+        for probe in &mut self.probes {
+            if let Err(why) = probe.join(host) {
+                let name = format!("{} of {}", probe.name(), host.name);
+                self.record.absent.insert(name, why.0);
+            }
+        }
+    }
+
     /// Samples at multiples of the interval after the baseline until told to stop.
     fn run(&mut self, inbox: &Receiver<Message>) {
         let mut next = self.last + self.interval;
@@ -156,6 +171,7 @@ impl Sampling {
                     self.engines.iter_mut().for_each(|engines| engines.watch(&role, pid));
                     self.probes.iter_mut().for_each(|probe| probe.watch(pid));
                 }
+                Ok(Message::Join(host)) => self.join(&host),
                 Err(RecvTimeoutError::Timeout) => {
                     self.sample(Turn::Middle);
                     // After a long delay samples are left out instead of being taken in a row.
