@@ -46,6 +46,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("full-cpu", include_str!("full-cpu.toml")),
     ("retransmissions", include_str!("retransmissions.toml")),
     ("receive-window", include_str!("receive-window.toml")),
+    ("small-window", include_str!("small-window.toml")),
     ("send-buffer", include_str!("send-buffer.toml")),
     ("delayed-ack", include_str!("delayed-ack.toml")),
     ("backlog-drops", include_str!("backlog-drops.toml")),

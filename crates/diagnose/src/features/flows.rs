@@ -25,6 +25,11 @@ pub(super) fn flows(seen: &mut Seen, probes: &Probes) {
     if let Some(unread) = mean(&receivers, "unread_share", by_received) {
         seen.put("unread_share", unread, distance::PROTOCOL);
     }
+    // The window that a receiver would have offered with an empty queue.
+    let windows = |name| mean(&receivers, name, by_received);
+    if let (Some(window), Some(queue)) = (windows("rcv_wnd_bytes"), windows("recv_queue_bytes")) {
+        seen.put("whole_window_bytes", window + queue, distance::PROTOCOL);
+    }
 }
 
 /// Segments that were sent, where connections have requests and answers: of a command nothing else

@@ -62,7 +62,7 @@ pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
         known.or((one.row.state == ThreadState::Kernel).then_some(SYSTEM_CALLS))
     };
     let share = |name: &str| -> f64 {
-        all.iter().filter(|one| kind(one) == Some(name)).map(|one| one.share).sum()
+        all.iter().filter(|one| kind(one) == Some(name)).fold(0.0, |sum, one| sum + one.share)
     };
     let names = KINDS.iter().map(|(name, _)| *name).chain([SYSTEM_CALLS]);
     let feature = |name: &str| Feature {

@@ -21,6 +21,9 @@ use super::subject::KEEP;
 /// The folder in which the kernel shows interfaces: those of the namespace that `/sys` was mounted
 /// in.
 const INTERFACES: &str = "/sys/class/net";
+/// The settings that bound a receiver's window, and values that let it grow to 64 MiB.
+const WINDOW: [(&str, &str); 2] =
+    [("net.ipv4.tcp_window_scaling", "1"), ("net.ipv4.tcp_rmem", "4096 131072 67108864")];
 /// Connections that receive flow steering remembers where it is switched on, of the host and of all
 /// queues of an interface.
 const FLOWS: usize = 32_768;
@@ -38,6 +41,8 @@ pub(super) enum Setting {
     CpuQuota,
     /// `busy_poll`: microseconds for which a socket's reader polls the device instead of sleeping.
     BusyPoll,
+    /// `window`: what bounds a receiver's window, of both ends: `large`.
+    Window,
     /// `sysctl.NAME`: a setting of the network: any value.
     Sysctl(String),
     /// `mtu.INTERFACE`: bytes.
@@ -59,6 +64,7 @@ impl Setting {
             "offload" => Self::Offload,
             "cpu_quota" => Self::CpuQuota,
             "busy_poll" => Self::BusyPoll,
+            "window" => Self::Window,
             _ => of("sysctl.")
                 .map(Self::Sysctl)
                 .or_else(|| interface("mtu.").map(Self::Mtu))
@@ -71,7 +77,7 @@ impl Setting {
     /// and it is reached from outside of it, else this one.
     pub fn places(&self, ends: Vec<Host>) -> Vec<Host> {
         match self {
-            Self::Sysctl(_) => ends,
+            Self::Sysctl(_) | Self::Window => ends,
             _ => vec![Host { name: "here".to_owned(), net: NetSource::Own }],
         }
     }
@@ -122,6 +128,7 @@ impl Setting {
             let value = match self {
                 Self::Rps => "0",
                 Self::CpuQuota => no_quota(path),
+                Self::Window => WINDOW[at].1,
                 Self::Rfs if level == "off" => "0",
                 // The first file is the host's, the others are of queues.
                 Self::Rfs if at == 0 => &FLOWS.to_string(),
@@ -156,6 +163,10 @@ impl Setting {
             Self::BusyPoll => {
                 let of = |name| sysctl_path(name);
                 let files = ["net.core.busy_poll", "net.core.busy_read"].into_iter().filter_map(of);
+                (files.collect(), String::new())
+            }
+            Self::Window => {
+                let files = WINDOW.iter().filter_map(|(name, _)| sysctl_path(name));
                 (files.collect(), String::new())
             }
             Self::Sysctl(name) => (

@@ -31,9 +31,9 @@ pub struct SystemCalls {
 /// Windows in which counting takes the same time for each call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Windows {
-    /// Those that are over.
+    /// Windows that are over.
     count: u64,
-    /// Their durations, summed.
+    /// Time of all of them.
     open: Duration,
     /// Calls that began in them, by CPU, CPU n at place n.
     by_cpu: Vec<u64>,
