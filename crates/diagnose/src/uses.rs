@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_record::{Budget, BudgetRow, ThreadBudget, ThreadState};
+use millstream_record::{Budget, BudgetRow, LOOKS, ThreadBudget, ThreadState};
 
 /// Threads of the first end with less than this part of the work of its busiest are helpers.
 const WORKS: f64 = 0.05;
@@ -248,9 +248,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns false for a sleep that comes so seldom that it is part of no unit of work.
+/// Returns false for a sleep that comes so seldom that it is part of no unit of work, and for time
+/// that the looking itself took.
 fn recurs(row: &&BudgetRow) -> bool {
-    !is_sleep(row) || row.count > ONCE.0 || row.s < ONCE.1 * row.count as f64
+    row.what != LOOKS && (!is_sleep(row) || row.count > ONCE.0 || row.s < ONCE.1 * row.count as f64)
 }
 
 /// Returns the seconds of a thread on a CPU.
@@ -340,6 +341,12 @@ mod tests {
         ];
         let all = told(threads, &[]);
         assert_eq!((all[0].1.as_str(), all[0].2, all.len()), ("read", 0.99, 2));
+    }
+
+    #[test]
+    fn a_wait_for_who_looks_counts_for_nothing() {
+        let rows = vec![row(OwnCode, "ask", "", 0, 6.0), row(Ready, LOOKS, "", 0, 4.0)];
+        assert_eq!(told(vec![thread(1, 1, rows)], &[]), [(vec![1], "ask".to_owned(), 1.0)]);
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub struct ThreadBudget {
     pub rows: Vec<BudgetRow>,
 }
 
+/// The reason of time in which a thread was ready, and this program had its CPU.
+pub const LOOKS: &str = "millstream has it, as it looks";
+
 /// One use of a thread's time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BudgetRow {

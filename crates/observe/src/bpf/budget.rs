@@ -204,12 +204,17 @@ pub fn call_name(call: u16) -> String {
     }
 }
 
+/// The kind of a thing that is a regular file.
+pub const FILE: u8 = 1;
+/// Bytes of a file's name that the programs keep.
+pub const FILE_NAME: usize = 15;
+
 /// Returns the thing that a sleeping thread waits for, as text; empty where the call says it all.
 pub fn thing(reason: &Reason) -> String {
     let Reason { kind, near, far, what, .. } = *reason;
     let bytes: Vec<u8> = what.iter().flat_map(|word| word.to_le_bytes()).collect();
     match kind {
-        1 | 3 => {
+        FILE | 3 => {
             let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             millstream_foreign::shown(&bytes[..length])
         }

@@ -32,7 +32,9 @@ mod top;
 
 use std::path::PathBuf;
 
-pub use budget::{FAULT, KERNEL_THREAD, Met, OWN, Off, Reason, Times, call_name, thing};
+pub use budget::{
+    FAULT, FILE, FILE_NAME, KERNEL_THREAD, Met, OWN, Off, Reason, Times, call_name, thing,
+};
 pub use counters::{Counter, Counters, VECTORS};
 pub use histogram::{BUCKETS, Histogram, Place};
 #[cfg(target_arch = "x86_64")]

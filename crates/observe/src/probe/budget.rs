@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use millstream_record::{Budget, BudgetRow, Probes, ThreadBudget, ThreadState};
+use millstream_record::{Budget, BudgetRow, LOOKS, Probes, ThreadBudget, ThreadState};
 
 use super::connections::opened;
 use super::peers::Peers;
 use super::{Absent, Kind, Probe, Turn, limits};
-use crate::bpf::{self, KERNEL_THREAD, Met, OWN, Off, Opened, Opener, Times, call_name, thing};
+use crate::bpf::{
+    self, FILE, KERNEL_THREAD, Met, OWN, Off, Opened, Opener, Reason, Times, call_name, thing,
+};
 use crate::names::{Named, process_stacks};
 
 pub(super) const KIND: Kind =
@@ -178,7 +180,12 @@ impl Probe for BudgetProbe {
             parent: one.parent,
             name: names[&one.thread].clone(),
             alive_s: one.alive_ns as f64 / 1e9,
-            rows: rows(one, &process_of, |at| functions.get(&(one.process, at)).cloned()),
+            rows: rows(
+                one,
+                &process_of,
+                |at| functions.get(&(one.process, at)).cloned(),
+                |name| self.peers.path_of(one.process, name).map(str::to_owned),
+            ),
         };
         let threads: Vec<ThreadBudget> = kept.iter().map(thread).collect();
         let met = threads.iter().flat_map(|one| {
@@ -212,7 +219,13 @@ fn rows(
     times: &Times,
     process_of: &HashMap<u32, u32>,
     function: impl Fn(u64) -> Option<String>,
+    path: impl Fn(&str) -> Option<String>,
 ) -> Vec<BudgetRow> {
+    let thing = |why: &Reason| {
+        let name = thing(why);
+        let whole = if why.kind == FILE { path(&name) } else { None };
+        whole.unwrap_or(name)
+    };
     let mut rows: Vec<BudgetRow> = Vec::new();
     let mut add = |row: BudgetRow| {
         let is_same = |one: &&mut BudgetRow| {
@@ -253,6 +266,8 @@ fn rows(
             Off::Asleep | Off::Blocked => Some(why.by),
         };
         let with = with.or(Some(why.by)).filter(|by| *by != 0);
+        let looks = why.state == Off::Ready && with == Some(std::process::id());
+        let (what, with) = if looks { (LOOKS.to_owned(), None) } else { (what, with) };
         add(BudgetRow { state, what, on, with, s: *ns as f64 / 1e9, count: *count });
     }
     add(untold("no room was left for its reasons", times.lost_ns));

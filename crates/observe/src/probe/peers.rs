@@ -12,7 +12,7 @@ use millstream_record::End;
 use super::connections::Connections;
 use super::host::in_namespace;
 use super::{Absent, limits};
-use crate::bpf::Opener;
+use crate::bpf::{self, Opener};
 
 /// Settings of a namespace that are told of its processes, `net.ipv4.`.
 const SETTINGS: [&str; 4] =
@@ -26,6 +26,8 @@ pub(super) struct Peers {
     listening: HashMap<u16, BTreeSet<(u64, u32)>>,
     /// Settings of the namespace of each process.
     settings: HashMap<u32, BTreeMap<String, String>>,
+    /// Files that a process had open, by the beginning of their name; `None` where several begin so.
+    files: HashMap<(u32, String), Option<String>>,
     /// The connections.
     pub(super) connections: Connections,
 }
@@ -49,8 +51,11 @@ impl Peers {
             if let Ok(namespace) = fs::metadata(&path) {
                 within.push((process, namespace.st_ino()));
                 namespaces.insert(namespace.st_ino(), path);
-                for inode in sockets_of(process) {
-                    owners.entry(inode).or_default().push(process);
+                for link in descriptors_of(process) {
+                    match socket(&link) {
+                        Some(inode) => owners.entry(inode).or_default().push(process),
+                        None => self.note_file(process, &link),
+                    }
                 }
             }
         }
@@ -128,6 +133,22 @@ impl Peers {
         }
     }
 
+    fn note_file(&mut self, process: u32, path: &str) {
+        if let Some((_, name)) = path.rsplit_once('/').filter(|_| path.starts_with('/')) {
+            let known = self.files.entry((process, begin_of(name)));
+            let of = known.or_insert_with(|| Some(path.to_owned()));
+            if of.as_deref() != Some(path) {
+                *of = None;
+            }
+        }
+    }
+
+    /// Returns the path of the file that a process had open whose name begins so, where that is one
+    /// alone.
+    pub(super) fn path_of(&self, process: u32, name: &str) -> Option<&str> {
+        self.files.get(&(process, begin_of(name)))?.as_deref()
+    }
+
     fn note(&mut self, process: u32, accepted: bool, others: &[u32]) {
         let end = self.ends.entry(process).or_default();
         if let Some(there) = self.settings.get(&process) {
@@ -151,13 +172,22 @@ impl Peers {
     }
 }
 
-/// Returns the inodes of the sockets that a process has.
-fn sockets_of(process: u32) -> impl Iterator<Item = u32> {
+/// Returns the part of a file's name that the kernel's programs keep.
+fn begin_of(name: &str) -> String {
+    let bytes = name.as_bytes();
+    millstream_foreign::shown(&bytes[..bytes.len().min(bpf::FILE_NAME)])
+}
+
+/// Returns the links of the descriptors that a process has.
+fn descriptors_of(process: u32) -> impl Iterator<Item = String> {
     let all = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
-    all.take(limits::DESCRIPTORS).filter_map(|one| {
-        let link = fs::read_link(one.path()).ok()?;
-        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    })
+    let link = |one: fs::DirEntry| fs::read_link(one.path()).ok()?.to_str().map(str::to_owned);
+    all.take(limits::DESCRIPTORS).filter_map(link)
+}
+
+/// Returns the inode of the socket that a descriptor's link names.
+fn socket(link: &str) -> Option<u32> {
+    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// Returns the settings of the namespace that the calling thread is in.
@@ -213,6 +243,20 @@ mod tests {
             tcp: None,
         };
         Owned { namespace, socket, owners: vec![owner] }
+    }
+
+    #[test]
+    fn a_file_is_told_by_its_path_where_no_other_begins_so() {
+        let mut peers = Peers::default();
+        for path in ["/a/appendonly.aof.1.incr.aof", "/a/log", "/b/journal-2026-11-29", "pipe:[7]"]
+        {
+            peers.note_file(5, path);
+            peers.note_file(5, path);
+        }
+        peers.note_file(5, "/b/journal-2026-11-30");
+        assert_eq!(peers.path_of(5, "appendonly.aof."), Some("/a/appendonly.aof.1.incr.aof"));
+        assert_eq!(peers.path_of(5, "log"), Some("/a/log"));
+        assert_eq!((peers.path_of(5, "journal-2026-11"), peers.path_of(6, "log")), (None, None));
     }
 
     #[test]
