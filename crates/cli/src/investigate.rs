@@ -10,15 +10,18 @@ use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
 use millstream_foreign::{command, lines};
 use millstream_lab::investigate::{
-    CommandSubject, Figure, Investigation, Options, WorkloadSubject, investigate as find,
+    CommandSubject, Figure, Investigation, Options, OtherEnd, WorkloadSubject, investigate as find,
     known_figure, tried,
 };
-use millstream_lab::runner::{self, Interrupt};
+use millstream_lab::runner::{self, Interrupt, Setting};
+use millstream_load::ready::Ready;
+use millstream_load::running::as_pattern;
 use millstream_plan::{Definition, Overrides, is_name, shuffle_seed};
 use millstream_record::error::Error;
 use millstream_record::own_folder::file_name;
 use millstream_record::store::Location;
 
+use crate::ends::{Ends, words};
 use crate::keeper::{CommandKeeper, Keeper};
 use crate::output::{self, full_path};
 use crate::prepare::{Made, existing_store, prepare_json};
@@ -34,6 +37,8 @@ Examples:
   millstream investigate --server 'iperf3 -s -1 -B 127.0.0.1' --force -- iperf3 -c 127.0.0.1 -t 2 -J
   millstream investigate --figure 'rate=([0-9.]+)' -- ./my-benchmark
   millstream investigate --force --try mtu.eth0=1500,9000 -- iperf3 -c 192.0.2.1 -J
+  millstream investigate --far-by 'ssh host2' --server 'iperf3 -s -1' -- iperf3 -c host2 -J
+  millstream investigate erratic --far-by 'ip netns exec b' --far 192.0.2.2
 
 Figures are read from the standard output of iperf3 (with -J or without), iperf, netperf, wrk, ab,
 sockperf and neper, whatever starts them; of other programs by --figure. Each run is a new process.
@@ -96,6 +101,12 @@ pub struct Arguments {
     /// The other end, as one line of words: started before each run and ended after it
     #[arg(long, value_name = "COMMAND", requires = "command")]
     server: Option<String>,
+    /// How --server shows that it can be used: it has written what this regular expression matches
+    /// [default: it listens]
+    #[arg(long, value_name = "REGEX", requires = "server")]
+    ready: Option<String>,
+    #[command(flatten)]
+    ends: Ends,
     /// A process that is the other end and is there already: its threads are watched, too
     #[arg(long, value_name = "PID", requires = "command", conflicts_with = "server")]
     watch: Option<u32>,
@@ -163,7 +174,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
             let store = existing_store(&at)?;
             let mut keeper =
                 CommandKeeper(Keeper::new(store, at.clone(), made, Progress::new(0.0)));
-            let server = arguments.server.as_deref().map(words).transpose()?;
+            let server = arguments.server()?;
             let name = arguments.name.clone().unwrap_or_else(|| name_of(&arguments.command));
             let why = format!("Why do runs of {} differ?", command(&arguments.command));
             let mut subject = CommandSubject {
@@ -194,7 +205,9 @@ fn of_workload(
     let overrides = Overrides { duration_s: arguments.duration, ..Overrides::default() };
     definition.apply(&overrides)?;
     definition.name = arguments.name.clone().unwrap_or(definition.name);
-    let setting = setting()?;
+    let places = arguments.ends.places()?;
+    let is_one_machine = places.is_one_machine();
+    let setting = Setting { places, ..setting()? };
     let store = existing_store(at)?;
     let seconds = definition.duration_s + definition.warmup_s;
     let (mut store, mut made) = (store, made);
@@ -209,8 +222,32 @@ fn of_workload(
         store = keeper.store.take();
         done
     };
-    let mut subject = WorkloadSubject::new(definition, &mut run)?;
+    let mut subject = WorkloadSubject::new(definition, is_one_machine, &mut run)?;
     find(&mut subject, causes, options, tell)
+}
+
+impl Arguments {
+    /// Returns the other end of the command, if it is to be started. Its far host is asked.
+    fn server(&self) -> Result<Option<OtherEnd>, Error> {
+        if self.ends.far.is_some() {
+            let why = "--far: a command names its other end itself; --far-by starts --server there";
+            return Err(Error::Refused(why.to_owned()));
+        }
+        let Some(line) = &self.server else {
+            return match self.ends.far_by {
+                Some(_) => {
+                    let why = "--far-by: what is to be started there? Say it with --server";
+                    Err(Error::Refused(why.to_owned()))
+                }
+                None => Ok(None),
+            };
+        };
+        let ready = match &self.ready {
+            Some(text) => as_pattern(text).map(|_| Ready::Says(text.clone()))?,
+            None => Ready::Listens,
+        };
+        OtherEnd::new(words("--server", line)?, ready, self.ends.host()?).map(Some)
+    }
 }
 
 /// Returns a command as a subject whose runs are kept: without another end, and with nothing set
@@ -241,6 +278,7 @@ pub fn subject<'a>(
         quotas: Default::default(),
         namespaces: Default::default(),
         first: None,
+        is_silent: false,
     })
 }
 
@@ -292,13 +330,6 @@ impl Catalogue {
         }
         Ok(causes)
     }
-}
-
-/// Returns the words of a line, as a shell parts them: quotes hold what they enclose together.
-fn words(line: &str) -> Result<Vec<String>, Error> {
-    shlex::split(line)
-        .filter(|words| !words.is_empty())
-        .ok_or_else(|| Error::Refused(format!("--server {line}: a quote is open, or it is empty")))
 }
 
 fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result<ExitCode, Error> {

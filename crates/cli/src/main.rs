@@ -8,6 +8,7 @@ mod arguments;
 mod clog;
 mod compare;
 mod doctor;
+mod ends;
 mod environment;
 mod exits;
 #[cfg(feature = "parquet")]

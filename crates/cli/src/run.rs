@@ -1,13 +1,11 @@
 //! `millstream run`.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::runner::{self, Addresses, Places, Setting};
-use millstream_load::remote::{FarHost, Token};
+use millstream_lab::runner::{self, Setting};
 use millstream_plan::{ALL, FACTORS, Overrides, ROUTERS, STACKS, builtins};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
@@ -15,6 +13,7 @@ use millstream_report::Report;
 use millstream_testbed::journal::{ELSEWHERE, sweep};
 use millstream_testbed::leftovers::StateDir;
 
+use crate::ends::Ends;
 use crate::keeper::Keeper;
 use crate::output::{full_path, out, say, write_json, write_page};
 use crate::prepare::{Made, existing_store, prepare_json};
@@ -46,20 +45,8 @@ pub struct Arguments {
     /// they were not [default: what the experiment says, else true]
     #[arg(long, value_name = "BOOL")]
     pub steady_cpus: Option<bool>,
-    /// Address of the far end that is there already: of this host, or of another with --serve
-    /// [default: hosts made for each run]
-    #[arg(long, value_name = "ADDRESS")]
-    pub far: Option<IpAddr>,
-    /// Address of the near end, with --far [default: the kernel chooses]
-    #[arg(long, value_name = "ADDRESS", requires = "far")]
-    pub near: Option<IpAddr>,
-    /// Where `millstream serve` of the far host is asked
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "far")]
-    pub serve: Option<SocketAddr>,
-    /// File with the token of `millstream serve`, for its owner alone; without it MILLSTREAM_TOKEN
-    /// has it
-    #[arg(long, value_name = "FILE", requires = "serve")]
-    pub token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub ends: Ends,
     /// Look by BPF programs, too: who sends cross-calls and waits for locks, and the stacks of the
     /// CPUs (`compare --flame`)
     #[arg(long)]
@@ -97,18 +84,6 @@ fn level_setting(text: &str) -> Result<LevelSetting, String> {
 }
 
 impl Arguments {
-    /// Returns the places of the two ends.
-    pub fn places(&self) -> Result<Places, Error> {
-        let Some(far) = self.far else { return Ok(Places::Made) };
-        let host = |control| {
-            Token::find(self.token_file.as_deref()).map(|token| FarHost { control, token })
-        };
-        let host = self.serve.map(host).transpose()?;
-        let addresses = Addresses { near: self.near, far, host };
-        addresses.check()?;
-        Ok(Places::There(addresses))
-    }
-
     /// Returns the changes that the options make to the definition.
     fn overrides(&self) -> Overrides {
         let pair = |set: &LevelSetting| (set.factor.clone(), set.levels.clone());
@@ -155,7 +130,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut definition = load(&arguments.experiment)?;
     definition.apply(&arguments.overrides())?;
     definition.name = arguments.name.clone().unwrap_or(definition.name);
-    let places = arguments.places()?;
+    let places = arguments.ends.places()?;
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
     arguments.json.as_deref().map_or(Ok(()), prepare_json)?;

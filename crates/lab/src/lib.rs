@@ -6,6 +6,7 @@
 
 #[cfg(feature = "clogs")]
 pub mod clog;
+mod far;
 pub mod investigate;
 pub mod limits;
 #[cfg(test)]

@@ -5,7 +5,9 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod limits;
+pub mod ready;
 pub mod remote;
+pub mod running;
 pub mod transport;
 pub mod worker;
 pub mod workload;

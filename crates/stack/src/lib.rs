@@ -2,8 +2,7 @@
 //!
 //! An [`Engine`] owns links, sockets and timers, and is driven in turns. Two front doors in the
 //! style of `std::net` stand before it: [`local`], where the application runs in the engine's
-//! thread, and [`net`], where the engine has a thread of its own. [`sim`] has hosts with a virtual
-//! clock, for tests.
+//! thread, and [`net`], where the engine has a thread of its own.
 //!
 //! ```text
 //!  local::TcpStream ...                net::TcpStream ...
@@ -43,7 +42,6 @@ mod headers;
 mod limits;
 pub mod local;
 pub mod net;
-pub mod sim;
 mod slab;
 pub mod socket;
 mod stages;

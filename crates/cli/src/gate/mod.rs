@@ -107,13 +107,13 @@ struct Rule<'a> {
 /// Compares both sets, prints the result, and returns the exit status that fits. A failure is no
 /// judgement: the status then says that it cannot be told.
 pub fn gate(arguments: &Arguments) -> ExitCode {
-    let (status, error) = match answer(arguments) {
+    let (status, what, error) = match answer(arguments) {
         Ok(answer) => return ExitCode::from(answer.status()),
-        Err(error @ Error::Refused(_)) => (exits::GATE_REFUSED, error),
-        Err(error @ Error::Interrupted) => (exits::INTERRUPTED, error),
-        Err(error) => (exits::CANNOT_TELL, error),
+        Err(error @ Error::Refused(_)) => (exits::GATE_REFUSED, "", error),
+        Err(error @ Error::Interrupted) => (exits::INTERRUPTED, "", error),
+        Err(error) => (exits::CANNOT_TELL, "cannot tell: ", error),
     };
-    output::say(format_args!("millstream: {error}"));
+    output::say(format_args!("millstream: {what}{error}"));
     ExitCode::from(status)
 }
 

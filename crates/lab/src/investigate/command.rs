@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use millstream_diagnose::causes::Force;
 use millstream_diagnose::stats::Rng;
 use millstream_foreign::shown;
+use millstream_load::running::{Running, bind, ending, is_process, may_be_started};
+use millstream_load::workload::monotonic_ns;
 use millstream_observe::environment;
 use millstream_observe::probe::{Config, NetSource, Sampler, kernel};
 use millstream_record::error::Error;
@@ -18,22 +19,31 @@ use millstream_testbed::interrupt::Interrupt;
 use millstream_testbed::leftovers::StateDir;
 use millstream_testbed::priority;
 use nix::sched::{CpuSet, sched_getaffinity};
-use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::elsewhere::Namespaces;
 use super::figure::{FIGURE_UNIT, Figure, Reading};
+use super::other_end::OtherEnd;
 use super::placement::Watch;
 use super::quota::Quotas;
-use super::running::{Running, bind, is_process, may_be_started};
 use super::settings::{InForce, Setting};
 use super::subject::{KEEP, Subject};
 
 /// Time between two looks at the command and its children.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Time that a server has to begin to listen before its client starts.
-const SERVER_LEAD: Duration = Duration::from_millis(300);
+/// Most runs that are made again after they failed, and the part of all runs where that is more.
+const FAILED_MOST: usize = 3;
+const FAILED_PART: usize = 4;
+
+/// A run that is to be made: its block, a factor and its level, and whether beside it the budget is
+/// taken.
+struct Planned<'a> {
+    block: u32,
+    name: &'a str,
+    level: &'a str,
+    budget: bool,
+}
 
 /// A keeper of the runs of a command.
 pub trait CommandRuns {
@@ -53,8 +63,8 @@ pub struct CommandSubject<'a> {
     pub question: String,
     /// The words of the command.
     pub command: Vec<OsString>,
-    /// The words of the other end, started before each run and ended after it.
-    pub server: Option<Vec<String>>,
+    /// The other end, started before each run and ended after it.
+    pub server: Option<OtherEnd>,
     /// A process whose threads are watched, too, as the other end.
     pub watch: Option<u32>,
     /// The place of its result in the output.
@@ -83,6 +93,8 @@ pub struct CommandSubject<'a> {
     pub first: Option<Reading>,
     /// The network namespaces of the ends; none at first.
     pub namespaces: Namespaces,
+    /// True once a run has ended as it should and had no figure, before any had one.
+    pub is_silent: bool,
 }
 
 /// CPUs of the two ends at a level of `placement`.
@@ -124,9 +136,7 @@ impl CommandSubject<'_> {
     /// experiment is kept.
     fn check(&self) -> Result<(), Error> {
         may_be_started(self.command.first().map_or(OsStr::new(""), OsString::as_os_str))?;
-        if let Some(server) = &self.server {
-            may_be_started(OsStr::new(server.first().map_or("", String::as_str)))?;
-        }
+        self.server.as_ref().map_or(Ok(()), OtherEnd::check)?;
         match self.watch {
             Some(pid) if !is_process(pid) => {
                 Err(Error::Refused(format!("--watch {pid}: there is no such process")))
@@ -162,25 +172,8 @@ impl CommandSubject<'_> {
             let mut order = levels.clone();
             rng.shuffle(&mut order);
             for level in order {
-                self.interrupt.check()?;
-                let mut record = RunRecord::new(experiment.run_id(records.len() as u32));
-                record.experiment_id.clone_from(&experiment.id);
-                record.experiment.clone_from(&experiment.name);
-                record.workload = "command".to_owned();
-                record.stack = "host".to_owned();
-                record.block = block;
-                record.order = records.len() as u32;
-                record.factors.insert(name.to_owned(), level.clone());
-                let binding = Binding::of(name, &level)?;
-                // In force until the run has ended, and put back whatever its end is.
-                let in_force = self.set(name, &level)?;
-                self.one(binding, last == Some(block), &mut record)?;
-                let holds = in_force.map(|one| one.check(self.namespaces.of_ends(), &self.quotas));
-                if let Some(Err(why)) = holds {
-                    record.validity.reject(format!("{name} did not hold: {why}"));
-                }
-                self.keep.run_ended(&record)?;
-                records.push(record);
+                let of = Planned { block, name, level: &level, budget: last == Some(block) };
+                self.until_it_counts(&of, &experiment, &mut records)?;
             }
         }
         if let Some(unit) = self.first.as_ref().and_then(|first| first.unit.as_ref()) {
@@ -189,6 +182,53 @@ impl CommandSubject<'_> {
         experiment.finished_at = Some(Timestamp::now());
         self.keep.end(&experiment)?;
         Ok(records)
+    }
+
+    /// Makes a run, and again where it fails, as often as the spare runs of the experiment allow.
+    /// Each is kept.
+    fn until_it_counts(
+        &mut self,
+        of: &Planned<'_>,
+        experiment: &ExperimentRecord,
+        records: &mut Vec<RunRecord>,
+    ) -> Result<(), Error> {
+        loop {
+            self.interrupt.check()?;
+            let mut record = RunRecord::new(experiment.run_id(records.len() as u32));
+            record.experiment_id.clone_from(&experiment.id);
+            record.experiment.clone_from(&experiment.name);
+            record.workload = "command".to_owned();
+            record.stack = "host".to_owned();
+            record.block = of.block;
+            record.order = records.len() as u32;
+            record.factors.insert(of.name.to_owned(), of.level.to_owned());
+            let binding = Binding::of(of.name, of.level)?;
+            // In force until the run has ended, and put back whatever its end is.
+            let in_force = self.set(of.name, of.level)?;
+            self.one(binding, of.budget, &mut record)?;
+            let failed = !record.validity.valid;
+            let holds = in_force.map(|one| one.check(self.namespaces.of_ends(), &self.quotas));
+            if let Some(Err(why)) = holds {
+                record.validity.reject(format!("{} did not hold: {why}", of.name));
+            }
+            self.keep.run_ended(&record)?;
+            let why = record.validity.reasons.first().cloned();
+            records.push(record);
+            if !failed || of.budget {
+                return Ok(());
+            }
+            let why = why.unwrap_or_default();
+            if self.is_silent {
+                return Err(Error::Worker(format!("the first run tells nothing: {why}")));
+            }
+            let failed = records.iter().filter(|one| !one.validity.valid).count();
+            if failed == records.len() && failed == FAILED_MOST {
+                return Err(Error::Worker(format!("the first {failed} runs failed: {why}")));
+            }
+            if failed > FAILED_MOST.max(experiment.planned_runs as usize / FAILED_PART) {
+                return Ok(());
+            }
+        }
     }
 
     /// A figure as the result of a run, unless it is in another unit than the first of all.
@@ -223,20 +263,16 @@ impl CommandSubject<'_> {
             Placement::Free => (None, None),
             Placement::On(client, server) => (Some(client), Some(server)),
         };
-        let begun = Instant::now();
+        let (begun, origin_ns) = (Instant::now(), monotonic_ns());
         record.started_at = Timestamp::now();
         let mut server = match &self.server {
-            Some(words) => Some(Running::start(words, (server_cpu, raised), guard)?),
+            Some(server) => Some(server.start((server_cpu, raised), guard, self.timeout)?),
             None => None,
         };
-        let heard = server.as_mut().map(Running::said);
-        if let (Some(other), Some(heard)) = (&mut server, &heard) {
-            std::thread::sleep(SERVER_LEAD);
-            // As where its port is taken: the command would measure whoever has that.
-            let ended = other.child.try_wait().map_err(Error::file("the other end"))?;
-            if let Some(status) = ended.filter(|status| !status.success()) {
-                let why = ending("before the command began the other end (--server)", status);
-                record.validity.reject(heard.all().because(&why));
+        if let (Some(other), Some(started)) = (&mut self.server, &mut server) {
+            let failed = other.wait(started, &self.interrupt, record)?;
+            if let Some(why) = failed {
+                record.validity.reject(why);
                 record.duration_s = begun.elapsed().as_secs_f64();
                 return Ok(());
             }
@@ -295,7 +331,9 @@ impl CommandSubject<'_> {
             record.validity.reject(crate::limits::BUDGETED);
         }
         drop(client);
-        drop(server);
+        if let Some(server) = server {
+            server.end(origin_ns, record);
+        }
         record.duration_s = begun.elapsed().as_secs_f64();
         record.window = Window { start_s, end_s };
         let said = listening.all();
@@ -309,7 +347,10 @@ impl CommandSubject<'_> {
             }
             Some(_) => match self.figure.read(&said.out) {
                 Ok(reading) => self.take(reading, record),
-                Err(why) => record.validity.reject(said.because(&why)),
+                Err(why) => {
+                    self.is_silent = self.first.is_none();
+                    record.validity.reject(said.because(&why));
+                }
             },
         }
         Ok(())
@@ -343,11 +384,12 @@ impl Subject for CommandSubject<'_> {
             (_, Some(setting)) => return setting.may(self.namespaces.of_ends(), &self.quotas),
             (other, None) => return Err(format!("{other} is not set for an outside command")),
         }
-        if self.server.is_none() {
+        let Some(server) = &self.server else {
             return Err(
                 "the other end is not ours to bind: say its command with --server".to_owned()
             );
-        }
+        };
+        server.may_bind()?;
         placement("split").map(drop).map_err(|error| error.to_string())
     }
 
@@ -364,16 +406,6 @@ impl Subject for CommandSubject<'_> {
         let ends = setting.map_or(vec![], |one| one.places(self.namespaces.of_ends()));
         let others = ends.into_iter().filter(|host| !matches!(host.net, NetSource::Own));
         others.map(|host| host.name).collect()
-    }
-}
-
-/// Returns a sentence on the end of a command. If a signal ended the command, its guard tells it as
-/// a shell does.
-fn ending(who: &str, status: ExitStatus) -> String {
-    let signal = status.code().and_then(|code| Signal::try_from(code - 128).ok());
-    match signal {
-        Some(signal) => format!("{who} ended with {status}, which is that of {signal}"),
-        None => format!("{who} ended with {status}"),
     }
 }
 
@@ -397,6 +429,7 @@ fn placement(level: &str) -> Result<Placement, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millstream_load::ready::Ready;
 
     /// Keeps the runs in memory.
     #[derive(Default)]
@@ -437,7 +470,13 @@ mod tests {
             quotas: BTreeSet::new(),
             namespaces: Namespaces::default(),
             first: None,
+            is_silent: false,
         }
+    }
+
+    fn other_end(words: &[&str], ready: Ready) -> OtherEnd {
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        OtherEnd::new(words, ready, None).unwrap()
     }
 
     #[test]
@@ -454,29 +493,64 @@ mod tests {
     #[test]
     fn a_command_that_fails_or_has_no_figure_does_not_count_and_says_why() {
         let mut kept = Kept::default();
-        let failed = subject(&["sh", "-c", "exit 3"], &mut kept).observe(1).unwrap();
-        assert!(failed[0].validity.reasons[0].contains("exit status: 3"));
-        let ended = subject(&["sh", "-c", "exit 139"], &mut kept).observe(1).unwrap();
-        assert!(ended[0].validity.reasons[0].contains("139, which is that of SIGSEGV"));
-        let silent = subject(&["true"], &mut kept).observe(1).unwrap();
-        assert!(silent[0].validity.reasons[0].contains("--figure"));
+        let mut ended = |words: &[&str]| {
+            let error = subject(words, &mut kept).observe(24).unwrap_err().to_string();
+            (error, kept.0.split_off(0).len())
+        };
+        let (why, runs) = ended(&["sh", "-c", "exit 3"]);
+        assert!(why.contains("the first 3 runs failed") && why.contains("exit status: 3"), "{why}");
+        assert_eq!(runs, 3);
+        assert!(ended(&["sh", "-c", "exit 139"]).0.contains("139, which is that of SIGSEGV"));
+        // No later run will have a figure either.
+        let (why, runs) = ended(&["true"]);
+        assert!(why.contains("the first run tells nothing") && why.contains("--figure"), "{why}");
+        assert_eq!(runs, 1);
+    }
+
+    #[test]
+    fn a_run_that_failed_is_made_again() {
+        let folder = std::env::temp_dir().join(format!("ms-again-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let count = folder.join("count").display().to_string();
+        let script = format!(
+            "echo >>{count}; case $(wc -l <{count}) in 2|5) exit 1;; *) echo figure 7;; esac"
+        );
+        let mut kept = Kept::default();
+        let runs = subject(&["sh", "-c", &script], &mut kept).observe(6).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let counts: Vec<bool> = runs.iter().map(|run| run.validity.valid).collect();
+        assert_eq!(counts, [true, false, true, true, false, true, true, true]);
+        assert_eq!(kept.0, runs);
     }
 
     #[test]
     fn a_run_whose_other_end_has_failed_does_not_count() {
         let mut kept = Kept::default();
         let mut alone = subject(&["echo", "figure 5"], &mut kept);
-        let server = |script: &str| Some(["sh", "-c", script].map(str::to_owned).to_vec());
+        let server = |script: &str| Some(other_end(&["sh", "-c", script], Ready::Listens));
         alone.server = server("echo the port is taken >&2; exit 3");
-        let runs = alone.observe(2).unwrap();
-        let reason = &runs[1].validity.reasons[0];
+        let reason = alone.observe(2).unwrap_err().to_string();
         assert!(
-            reason.contains("(--server) ended with exit status: 3; it said: the port is taken")
+            reason.contains("(--server) ended with exit status: 3; it said: the port is taken"),
+            "{reason}"
         );
-        assert!(runs.iter().all(|run| run.result("figure").is_none()));
         // One that has put itself into the background has not.
         alone.server = server("sleep 600 & exit 0");
         assert_eq!(alone.observe(1).unwrap()[0].result("figure"), Some(5.0));
+    }
+
+    /// The command looks for what the other end writes late.
+    #[test]
+    fn the_other_end_is_waited_for_until_it_is_ready() {
+        let folder = std::env::temp_dir().join(format!("ms-ready-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let late = folder.join("late").display().to_string();
+        let mut kept = Kept::default();
+        let mut alone = subject(&["sh", "-c", &format!("echo figure $(cat {late})")], &mut kept);
+        let script = format!("sleep 0.6; echo 5 >{late}; echo this is ready; exec sleep 600");
+        alone.server = Some(other_end(&["sh", "-c", &script], Ready::Says("is ready$".into())));
+        assert_eq!(alone.observe(1).unwrap()[0].result("figure"), Some(5.0));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
@@ -486,7 +560,7 @@ mod tests {
             let refused = subject(&[word], &mut kept).observe(1).unwrap_err();
             assert!(matches!(refused, Error::Refused(why) if why.starts_with(word)));
             let mut server = subject(&["true"], &mut kept);
-            server.server = Some(vec![word.to_owned()]);
+            server.server = Some(other_end(&[word], Ready::Listens));
             assert!(matches!(server.observe(1), Err(Error::Refused(_))), "{word}");
             assert!(server.experiments.is_empty());
         }
@@ -502,7 +576,9 @@ mod tests {
 
     fn figures(script: &str, runs: u32) -> (Vec<f64>, Vec<String>) {
         let mut kept = Kept::default();
-        let runs = subject(&["sh", "-c", script], &mut kept).observe(runs).unwrap();
+        // One that tells nothing at all is an error, and kept all the same.
+        let _ = subject(&["sh", "-c", script], &mut kept).observe(runs);
+        let runs = kept.0;
         let reasons = runs.iter().flat_map(|run| run.validity.reasons.clone()).collect();
         (runs.iter().filter_map(|run| run.result("figure")).collect(), reasons)
     }
@@ -557,7 +633,7 @@ mod tests {
         );
         let (values, reasons) = figures(&script, 3);
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(values, [1.1, 1.1]);
+        assert_eq!(values, [1.1, 1.1, 1.1]);
         assert!(
             reasons.len() == 1
                 && reasons[0].contains("in Kbits/sec, that of the first run in Mbits/sec"),

@@ -6,7 +6,7 @@ mod netperf;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use regex::{Captures, Regex};
+use regex::{Captures, Regex, RegexBuilder};
 
 pub use known::known_figure;
 
@@ -67,7 +67,9 @@ impl Figure {
             Some(path) => Place::Json(path.to_owned()),
             None => {
                 let refuse = |why: String| Error::Refused(format!("--figure {text}: {why}"));
-                let pattern = Regex::new(text).map_err(|error| {
+                // `^` and `$` are of a line.
+                let pattern = RegexBuilder::new(text).multi_line(true).build();
+                let pattern = pattern.map_err(|error| {
                     let why = error.to_string();
                     refuse(why.lines().last().unwrap_or("no regular expression").to_owned())
                 })?;

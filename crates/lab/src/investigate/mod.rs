@@ -13,9 +13,9 @@ mod figure;
 mod forcing;
 mod limits;
 mod met;
+mod other_end;
 mod placement;
 mod quota;
-mod running;
 mod sections;
 mod seen;
 mod settings;
@@ -23,14 +23,14 @@ mod subject;
 mod text;
 mod tried;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_diagnose::causes::{Cause, Force, Kind};
 use millstream_diagnose::compare::{differ, least_seen};
 use millstream_diagnose::modes::Mode;
 use millstream_diagnose::scaling::Scaling;
 use millstream_diagnose::separate::Separation;
-use millstream_diagnose::stats::{Bootstrap, median};
+use millstream_diagnose::stats::{Bootstrap, RUNS_FOR_A_CLAIM, median};
 use millstream_diagnose::suspects::{Fit, Rank, Results, suspects};
 use millstream_diagnose::verdict::{Judgement, Verdict};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,7 @@ pub(crate) use explain::explain_by;
 pub use figure::{FIGURE_UNIT, Figure, Reading, is_other_prefix, known_figure};
 pub use limits::Limits;
 pub use met::{Met, Rate};
+pub use other_end::OtherEnd;
 pub use seen::{Heat, Seen, TwoHistograms};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 pub use tried::tried;
@@ -272,6 +273,23 @@ pub fn investigate(
     Ok(found)
 }
 
+/// Returns a doubt of results that are all the same: such a figure is not measured by each run.
+pub fn doubt(results: &[f64]) -> Option<String> {
+    let first = results.first().filter(|_| results.len() >= RUNS_FOR_A_CLAIM)?;
+    results.iter().all(|one| one == first).then(|| {
+        format!(
+            "The figure is {first} in all {} runs, the same to the last digit: is that measured by the run, or set?",
+            results.len()
+        )
+    })
+}
+
+/// Returns what runs of a command have to remark, each once.
+fn remarks(runs: &[RunRecord]) -> BTreeSet<String> {
+    let of_command = runs.iter().filter(|run| run.workload == "command");
+    of_command.flat_map(|run| run.notes.iter().cloned()).collect()
+}
+
 /// Returns the findings from the observed runs, and from a comparison with runs of other numbers of
 /// threads.
 fn look(
@@ -310,6 +328,7 @@ fn look(
     let shown = suspects(to_explain, &features, by_threads, catalogue, options.seed);
     let notes =
         shown.broken.iter().map(|(cause, why)| format!("The cause {cause} cannot be used: {why}"));
+    let notes = notes.chain(doubt(&results)).chain(remarks(runs));
     let suspects = shown.fits.into_iter().map(Suspect::from).collect();
     let suspects = in_turn(suspects, shown.modes.len() < 2);
     let group_of = |run: usize| shown.modes.iter().position(|mode| mode.members.contains(&run));

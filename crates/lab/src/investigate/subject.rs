@@ -40,14 +40,19 @@ pub type WorkloadRuns<'a> =
 /// unless it is forced.
 pub struct WorkloadSubject<'a> {
     definition: Definition,
+    is_one_machine: bool,
     run: &'a mut WorkloadRuns<'a>,
     experiments: Vec<String>,
 }
 
 impl<'a> WorkloadSubject<'a> {
     /// Returns the subject of `definition`, which must have one workload, one stack and one level
-    /// of each factor.
-    pub fn new(definition: Definition, run: &'a mut WorkloadRuns<'a>) -> Result<Self, Error> {
+    /// of each factor. `is_one_machine` says whether both ends are of one kernel.
+    pub fn new(
+        definition: Definition,
+        is_one_machine: bool,
+        run: &'a mut WorkloadRuns<'a>,
+    ) -> Result<Self, Error> {
         let refuse = |why: String| Error::Refused(format!("{}: {why}", definition.name));
         if definition.workloads.len() != 1 || definition.stacks.len() != 1 {
             return Err(refuse("an investigation has one workload and one stack".to_owned()));
@@ -57,7 +62,7 @@ impl<'a> WorkloadSubject<'a> {
         if let Some((name, _)) = several {
             return Err(refuse(format!("factor {name}: an investigation has one level of each")));
         }
-        Ok(Self { definition, run, experiments: vec![] })
+        Ok(Self { definition, is_one_machine, run, experiments: vec![] })
     }
 
     /// The level of a factor in the observed runs.
@@ -105,6 +110,9 @@ impl Subject for WorkloadSubject<'_> {
     }
 
     fn may_force(&self, force: &Force) -> Result<(), String> {
+        if force.factor == "placement" && !self.is_one_machine {
+            return Err("the far end is on another machine".to_owned());
+        }
         if force.factor == "priority" {
             priority::may_raise()?;
         }

@@ -48,7 +48,15 @@ impl Investigation {
             format!("{which} is {} (confirmed{times}).", suspect.cause.title)
         });
         let said: Vec<String> = differ.into_iter().chain(limit).collect();
-        if said.is_empty() { self.groups_text(answer.is_some()) } else { said.join(" ") }
+        let said =
+            if said.is_empty() { self.groups_text(answer.is_some()) } else { said.join(" ") };
+        match self.left_out.len() {
+            0 => said,
+            lost => {
+                let all = self.observed.len() + lost;
+                format!("{said} {lost} of {all} runs did not count.")
+            }
+        }
     }
 
     /// Returns sentences on the groups, and on the causes that fit without proof; the time of the

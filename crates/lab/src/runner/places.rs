@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use millstream_load::remote::FarHost;
+use millstream_load::remote::{FarHost, Machine};
 use millstream_netlink::Interface;
 use millstream_plan::{Factor, PlannedRun, Workload};
 use millstream_record::error::Error;
@@ -26,8 +26,17 @@ pub struct Addresses {
     pub near: Option<IpAddr>,
     /// Address of the far end.
     pub far: IpAddr,
-    /// The host of the far end; this one if there is none.
+    /// The way to the far end's host; this one if there is none.
     pub host: Option<FarHost>,
+    /// True when both ends are of one kernel, whose CPUs have the same numbers.
+    pub is_one_machine: bool,
+}
+
+impl Places {
+    /// Returns whether both ends are of one kernel, whose CPUs have the same numbers.
+    pub fn is_one_machine(&self) -> bool {
+        !matches!(self, Self::There(Addresses { is_one_machine: false, .. }))
+    }
 }
 
 /// Factors that say how the hosts and links of a run are made.
@@ -60,9 +69,18 @@ fn not_set(name: &str, runs: &mut [PlannedRun]) -> Result<Option<String>, Error>
 }
 
 impl Addresses {
-    /// Refuses an address that this host does not have, and one that it has where the other host
-    /// should.
-    pub fn check(&self) -> Result<(), Error> {
+    /// Asks the far end's host, and refuses an address that this host does not have, or has where
+    /// the other host should.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.check_addresses()?;
+        if let Some(host) = &self.host {
+            let machine = host.machine().map_err(|error| Error::Refused(error.to_string()))?;
+            self.is_one_machine = machine.is_same_kernel(&Machine::here());
+        }
+        Ok(())
+    }
+
+    fn check_addresses(&self) -> Result<(), Error> {
         let refused = |what: &str, address: IpAddr, why: String| {
             Err(Error::Refused(format!("{what} {address}: {why}")))
         };
@@ -75,12 +93,12 @@ impl Addresses {
             }
         }
         match (has(self.far), &self.host) {
-            (Ok(()), Some(_)) => {
+            (Ok(()), Some(FarHost::Served { control, .. })) if has(control.ip()).is_err() => {
                 let why = "it is this host's own; the far end is to be at another".to_owned();
                 refused("--far", self.far, why)
             }
             (Err(why), None) => {
-                let how = "--serve names the other host's `millstream serve`";
+                let how = "--far-by starts this program at the other host, --serve names one that waits there";
                 refused("--far", self.far, format!("{why}; {how}"))
             }
             _ => Ok(()),
@@ -103,7 +121,7 @@ impl Addresses {
     /// loopback.
     pub(super) fn interface(&self, all: &[Interface]) -> io::Result<String> {
         let by_name = |name: &str| all.iter().find(|one| one.name == name);
-        if self.host.is_none() {
+        if has(self.far).is_ok() {
             return by_name("lo").map(|lo| lo.name.clone()).ok_or(io::ErrorKind::NotFound.into());
         }
         let own = self.own()?;
@@ -174,8 +192,13 @@ impl Addresses {
                 self.far
             )],
             Some(host) => vec![format!(
-                "The far end is at {}, on the host of `millstream serve` at {}: CPU figures are of this host alone.",
-                self.far, host.control
+                "The far end is at {}, by {host}: CPU figures are {}.",
+                self.far,
+                if self.is_one_machine {
+                    "of both ends, as they are on one machine"
+                } else {
+                    "of this host alone"
+                }
             )],
         }
     }
@@ -192,7 +215,7 @@ mod tests {
     use millstream_plan::{builtin, plan};
 
     fn at(far: &str) -> Addresses {
-        Addresses { near: None, far: far.parse().unwrap(), host: None }
+        Addresses { near: None, far: far.parse().unwrap(), host: None, is_one_machine: true }
     }
 
     #[test]
@@ -203,13 +226,16 @@ mod tests {
         let near = |near: &str| Addresses { near: near.parse().ok(), ..at("127.0.0.1") };
         assert!(near("127.0.0.2").check().is_ok());
         assert!(near("192.0.2.1").check().is_err() && near("::1").check().is_err());
-        let host = FarHost {
-            control: "127.0.0.1:1".parse().unwrap(),
+        let host = FarHost::Served {
+            control: "192.0.2.1:1".parse().unwrap(),
             token: millstream_load::remote::Token::new("0123456789abcdef").unwrap(),
         };
         let own = Addresses { host: Some(host.clone()), ..at("127.0.0.1") };
-        assert!(own.check().unwrap_err().to_string().contains("this host's own"));
-        assert!(Addresses { host: Some(host), ..at("192.0.2.1") }.check().is_ok());
+        assert!(own.check_addresses().unwrap_err().to_string().contains("this host's own"));
+        assert!(Addresses { host: Some(host), ..at("192.0.2.1") }.check_addresses().is_ok());
+        // Both ends may be of this host, whatever starts the far one.
+        let here = FarHost::Started(vec!["ssh".to_owned()]);
+        assert!(Addresses { host: Some(here), ..at("127.0.0.1") }.check_addresses().is_ok());
     }
 
     #[test]

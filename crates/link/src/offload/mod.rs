@@ -8,7 +8,6 @@
 mod checksum;
 mod segment;
 pub(crate) mod software_offload;
-pub(crate) mod vnet;
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,20 @@
 //! The runner's side of a far host.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use millstream_record::error::Error;
+use millstream_testbed::guard::family;
+use socket2::Socket;
 
 use super::Token;
-use super::message::{Answer, FarJob, FarSide, Request, longest_s};
-use super::wire::{self, Receiver, Sender};
+use super::message::{Answer, FarCommand, FarJob, FarSide, Machine, Request, longest_s};
+use super::started::{self, Started};
+use super::wire::{self, PROOF_TIMEOUT, Receiver, Sender};
 use crate::worker::{Command, Job, Reply};
 use crate::workload::monotonic_ns;
 
@@ -21,13 +26,27 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// Longest time that the far side may take to report what it measured.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The address of a `millstream serve`, and the token that it has.
+/// The way to a far host.
 #[derive(Clone, Debug)]
-pub struct FarHost {
-    /// Address of its control connections.
-    pub control: SocketAddr,
-    /// The secret that both sides have.
-    pub token: Token,
+pub enum FarHost {
+    /// `millstream serve` waits there.
+    Served {
+        /// Address of its control connections.
+        control: SocketAddr,
+        /// The secret that both sides have.
+        token: Token,
+    },
+    /// These words start `millstream serve --stdio` there.
+    Started(Vec<String>),
+}
+
+impl fmt::Display for FarHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served { control, .. } => write!(f, "millstream serve at {control}"),
+            Self::Started(words) => write!(f, "`{}`", millstream_foreign::command(words)),
+        }
+    }
 }
 
 /// The lead of the other host's CLOCK_MONOTONIC over ours.
@@ -55,25 +74,85 @@ pub struct FarSeat {
     sender: Sender,
     /// Its clock beside ours.
     pub clock: Clock,
-    finished: Inbox<FarSide>,
+    machine: Machine,
+    /// The number of its process there.
+    pid: Arc<OnceLock<u32>>,
+    heard: Heard<Inbox<()>, Inbox<FarSide>>,
     most_s: f64,
+    started: Option<Started>,
+}
+
+/// The two ends of what is told once.
+struct Heard<R, F> {
+    ready: R,
+    finished: F,
+}
+
+/// A command that is the far end of a run. Dropping it ends it.
+pub struct FarOther {
+    seat: FarSeat,
+    replies: Inbox<Result<Reply, String>>,
+}
+
+/// A control connection, over which both sides know each other's clock.
+struct Joined {
+    sender: Sender,
+    receiver: Receiver,
+    clock: Clock,
+    machine: Machine,
+    started: Option<Started>,
+}
+
+/// Asks `millstream serve`; again for a while where the connection ends before a word: so it does
+/// where very many others connect.
+pub(super) fn ask_served(control: SocketAddr, token: &Token) -> io::Result<(Sender, Receiver)> {
+    let until = Instant::now() + CONNECT_TIMEOUT;
+    loop {
+        let stream = Socket::from(TcpStream::connect_timeout(&control, CONNECT_TIMEOUT)?);
+        let asked = wire::over_tcp(&stream).and_then(|()| wire::ask(stream, token, PROOF_TIMEOUT));
+        let ended = matches!(&asked, Err(error) if matches!(error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe));
+        if !ended || Instant::now() >= until {
+            return asked;
+        }
+        std::thread::sleep(AGAIN);
+    }
 }
 
 impl FarHost {
-    /// Asks it; again for a while where the connection ends before a word: so it does where very
-    /// many others connect.
-    pub(super) fn ask(&self) -> io::Result<(Sender, Receiver)> {
-        let until = Instant::now() + CONNECT_TIMEOUT;
-        loop {
-            let stream = TcpStream::connect_timeout(&self.control, CONNECT_TIMEOUT)?;
-            let asked = wire::ask(stream, &self.token);
-            let ended = matches!(&asked, Err(error) if matches!(error.kind(),
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe));
-            if !ended || Instant::now() >= until {
-                return asked;
+    fn join(&self) -> Result<Joined, Error> {
+        let failed = |why: &dyn fmt::Display| Error::Worker(format!("{self}: {why}"));
+        let (mut started, asked) = match self {
+            Self::Served { control, token } => (None, ask_served(*control, token)),
+            Self::Started(words) => {
+                let (started, stream) = Started::start(words).map_err(|error| failed(&error))?;
+                (Some(started), wire::ask(stream, &Token::of_who_starts(), started::PATIENCE))
             }
-            std::thread::sleep(AGAIN);
+        };
+        let met = asked.and_then(|(mut sender, mut receiver)| {
+            let clock = compare(&mut sender, &mut receiver)?;
+            sender.send(&Request::Machine)?;
+            match receiver.receive()? {
+                Answer::Machine(machine) => Ok((sender, receiver, clock, machine)),
+                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it does not tell who it is")),
+            }
+        });
+        match met {
+            Ok((sender, receiver, clock, machine)) => {
+                Ok(Joined { sender, receiver, clock, machine, started })
+            }
+            Err(error) => Err(match &mut started {
+                Some(started) => failed(&started.because(&error)),
+                None => failed(&error),
+            }),
         }
+    }
+
+    /// Asks which machine it is, and so whether it can be asked.
+    pub fn machine(&self) -> Result<Machine, Error> {
+        let joined = self.join()?;
+        joined.sender.close();
+        Ok(joined.machine)
     }
 
     /// Begins a run there that lasts so long at most. What its worker says goes to `replies`, with
@@ -83,18 +162,55 @@ impl FarHost {
         (warmup_s, duration_s): (f64, f64),
         replies: Outbox<Result<Reply, String>>,
     ) -> Result<FarSeat, Error> {
-        let failed = |error: io::Error| {
-            Error::Worker(format!("millstream serve at {}: {error}", self.control))
-        };
-        let joined = || {
-            let (mut sender, mut receiver) = self.ask()?;
-            let clock = compare(&mut sender, &mut receiver)?;
-            Ok((sender, receiver, clock))
-        };
-        let (sender, receiver, clock) = joined().map_err(failed)?;
-        let (teller, finished) = channel();
-        std::thread::spawn(move || listen(receiver, clock, &replies, &teller));
-        Ok(FarSeat { sender, clock, finished, most_s: longest_s(warmup_s, duration_s) })
+        self.seat(longest_s(warmup_s, duration_s), replies)
+    }
+
+    fn seat(&self, most_s: f64, replies: Outbox<Result<Reply, String>>) -> Result<FarSeat, Error> {
+        let Joined { sender, receiver, clock, machine, started } = self.join()?;
+        let ((tell_ready, ready), (tell_finished, finished)) = (channel(), channel());
+        let tell = Heard { ready: tell_ready, finished: tell_finished };
+        let pid = Arc::new(OnceLock::new());
+        let known = pid.clone();
+        std::thread::spawn(move || listen(receiver, clock, &replies, &known, &tell));
+        let heard = Heard { ready, finished };
+        Ok(FarSeat { sender, clock, machine, pid, heard, most_s, started })
+    }
+
+    /// Starts a command there.
+    pub fn command(&self, command: FarCommand) -> Result<FarOther, Error> {
+        let (teller, replies) = channel();
+        let mut seat = self.seat(command.most_s, teller)?;
+        let sent = seat.sender.send(&Request::Command(command));
+        sent.map_err(|error| Error::Worker(format!("{self}: {error}")))?;
+        Ok(FarOther { seat, replies })
+    }
+}
+
+impl FarOther {
+    /// Returns whether it can be used.
+    pub fn is_ready(&self) -> bool {
+        self.seat.heard.ready.try_recv().is_ok()
+    }
+
+    /// Returns why it cannot be used any more, if that is so.
+    pub fn failed(&self) -> Option<String> {
+        match self.replies.try_recv() {
+            Ok(Err(why) | Ok(Reply::Failed { why })) => {
+                Some(format!("{why}{}", self.seat.last_words()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Its process and those that it has started, where they have numbers of this host.
+    pub fn processes(&self) -> Vec<u32> {
+        self.seat.pid().map_or(vec![], |pid| family(pid).into_iter().skip(1).collect())
+    }
+
+    /// Ends it, and hears what was seen there, with how its clock goes.
+    pub fn finish(self) -> Result<(FarSide, Clock), String> {
+        let clock = self.seat.clock;
+        self.seat.finish().map(|side| (side, clock))
     }
 }
 
@@ -121,14 +237,20 @@ fn listen(
     mut receiver: Receiver,
     clock: Clock,
     replies: &Outbox<Result<Reply, String>>,
-    finished: &Outbox<FarSide>,
+    pid: &OnceLock<u32>,
+    tell: &Heard<Outbox<()>, Outbox<FarSide>>,
 ) {
     loop {
         let passed = match receiver.receive::<Answer>() {
             Ok(Answer::Worker(reply)) => replies.send(Ok(in_our_time(*reply, clock))).is_ok(),
-            Ok(Answer::Finished(side)) => finished.send(*side).is_ok(),
+            Ok(Answer::Finished(side)) => tell.finished.send(*side).is_ok(),
             Ok(Answer::Refused { why }) => replies.send(Err(why)).is_ok(),
-            Ok(Answer::Now { .. }) => true,
+            Ok(Answer::Started { pid: number }) => {
+                let _ = pid.set(number);
+                true
+            }
+            Ok(Answer::Ready) => tell.ready.send(()).is_ok(),
+            Ok(Answer::Now { .. } | Answer::Machine(_)) => true,
             Err(error) => {
                 let _ = replies.send(Err(format!("its control connection ended: {error}")));
                 false
@@ -173,14 +295,26 @@ impl FarSeat {
             task: job.task.clone(),
             buffer_bytes: job.buffer_bytes,
             congestion: job.congestion.clone(),
+            cpu: job.cpu,
             most_s: self.most_s,
         }
+    }
+
+    /// Returns the number of its process, where it is one of this host's.
+    pub fn pid(&self) -> Option<u32> {
+        self.pid.get().copied().filter(|_| self.machine.has_same_processes(&Machine::here()))
+    }
+
+    /// Returns the last lines of what has started it, in brackets.
+    pub(super) fn last_words(&self) -> String {
+        self.started.as_ref().map_or(String::new(), Started::last_words)
     }
 
     /// Ends the load there, and hears what was seen.
     pub fn finish(mut self) -> Result<FarSide, String> {
         self.sender.send(&Request::Finish).map_err(|error| error.to_string())?;
-        self.finished
+        self.heard
+            .finished
             .recv_timeout(FINISH_TIMEOUT)
             .map_err(|_| "it does not tell what its probes saw".to_owned())
     }

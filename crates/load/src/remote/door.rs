@@ -113,7 +113,9 @@ impl<'a> Door<'a> {
         }
         self.number += 1;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, self.number);
-        let begun = Unproved::greet(stream, self.challenges.next());
+        let nonce = self.challenges.next();
+        let prepared = stream.set_nonblocking(true).map(|()| stream.into());
+        let begun = prepared.and_then(|stream| Unproved::greet(stream, nonce));
         match begun.and_then(|begun| Ok(self.events.add(begun.stream(), event).map(|()| begun)?)) {
             Ok(unproved) => {
                 let until = Instant::now() + PROOF_TIMEOUT;

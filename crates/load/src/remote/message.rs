@@ -5,9 +5,11 @@ use std::net::IpAddr;
 
 use millstream_plan::{DURATION_LIMIT_S, Factor, Task};
 use millstream_record::{Environment, Probes};
+use nix::sched::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
+use crate::ready::Ready;
 use crate::worker::Reply;
 
 /// A request of the runner to the far side, which does nothing else.
@@ -16,8 +18,12 @@ use crate::worker::Reply;
 pub(super) enum Request {
     /// Read CLOCK_MONOTONIC of the far side.
     Now,
+    /// Say which machine it is.
+    Machine,
     /// Start the far end of a run, and look at the host.
     Begin(FarJob),
+    /// Start a command as the far end, and look at the host; for who has started this program.
+    Command(FarCommand),
     /// Listen. As [`crate::worker::Command::Listen`].
     Listen { address: IpAddr },
     /// Count over this stretch of the far side's CLOCK_MONOTONIC.
@@ -33,8 +39,54 @@ pub(super) struct FarJob {
     pub(super) task: Task,
     pub(super) buffer_bytes: Option<usize>,
     pub(super) congestion: Option<String>,
+    /// CPU of the worker; `None`: wherever the kernel puts it.
+    pub(super) cpu: Option<usize>,
     /// Longest life of the load in seconds, from the beginning to the end.
     pub(super) most_s: f64,
+}
+
+/// A command that is the far end of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FarCommand {
+    /// Its words.
+    pub words: Vec<String>,
+    /// The CPU that it is bound to, if it is to one.
+    pub cpu: Option<usize>,
+    /// True for a high priority.
+    pub raised: bool,
+    /// The sign that it can be used.
+    pub ready: Ready,
+    /// Longest life in seconds.
+    pub most_s: f64,
+}
+
+/// The machine that a process runs on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The number of this start of its kernel.
+    boot: String,
+    /// The namespace of its process numbers.
+    processes: String,
+}
+
+impl Machine {
+    /// Returns that of this process.
+    pub fn here() -> Self {
+        let boot = millstream_foreign::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let processes = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        Self { boot: boot.trim().to_owned(), processes: processes.display().to_string() }
+    }
+
+    /// Returns whether both are one kernel: CPUs have the same numbers.
+    pub fn is_same_kernel(&self, other: &Self) -> bool {
+        !self.boot.is_empty() && self.boot == other.boot
+    }
+
+    /// Returns whether processes have the same numbers, too.
+    pub fn has_same_processes(&self, other: &Self) -> bool {
+        self.is_same_kernel(other) && self.processes == other.processes
+    }
 }
 
 /// An answer of the far side to the runner.
@@ -42,6 +94,12 @@ pub(super) struct FarJob {
 pub(super) enum Answer {
     /// The answer to [`Request::Now`].
     Now { at_ns: u64 },
+    /// The answer to [`Request::Machine`].
+    Machine(Machine),
+    /// The far end has this process, with what it starts.
+    Started { pid: u32 },
+    /// The command that is the far end can be used.
+    Ready,
     /// An answer of the worker there.
     Worker(Box<Reply>),
     /// Everything that was measured.
@@ -87,6 +145,9 @@ impl FarJob {
         if let Some(name) = &self.congestion {
             allowed("congestion", name.clone())?;
         }
+        if self.cpu.is_some_and(|cpu| cpu >= CpuSet::count()) {
+            return Err("cpu is beyond what the kernel has".to_owned());
+        }
         let most_s = longest_s(DURATION_LIMIT_S, DURATION_LIMIT_S);
         if !(0.0..=most_s).contains(&self.most_s) {
             return Err(format!("most_s is {}; allowed: 0 to {most_s}", self.most_s));
@@ -109,7 +170,7 @@ mod tests {
     fn job(request_bytes: &str) -> FarJob {
         let workload = millstream_plan::Workload::of("tcp_rr").unwrap();
         let task = Task::new(workload, [("request_bytes", request_bytes)]);
-        FarJob { task, buffer_bytes: None, congestion: None, most_s: 60.0 }
+        FarJob { task, buffer_bytes: None, congestion: None, cpu: None, most_s: 60.0 }
     }
 
     #[test]
@@ -123,6 +184,7 @@ mod tests {
             FarJob { congestion: Some("../../x".to_owned()), ..good.clone() },
             FarJob { most_s: f64::INFINITY, ..good.clone() },
             FarJob { most_s: f64::NAN, ..good.clone() },
+            FarJob { cpu: Some(usize::MAX), ..good.clone() },
             FarJob { most_s: -1.0, ..good },
         ] {
             assert!(wrong.check().is_err(), "{wrong:?}");
@@ -138,7 +200,7 @@ mod tests {
             r#"{"Run":{"command":"sh"}}"#,
             r#"{"Listen":{"address":"10.0.0.1","backlog":9}}"#,
             r#"{"Listen":{"address":"host.example"}}"#,
-            r#"{"Begin":{"task":{"workload":"sh","levels":{}},"buffer_bytes":null,"congestion":null,"most_s":1}}"#,
+            r#"{"Begin":{"task":{"workload":"sh","levels":{}},"buffer_bytes":null,"congestion":null,"cpu":null,"most_s":1}}"#,
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

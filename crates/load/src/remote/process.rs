@@ -1,10 +1,9 @@
 //! A worker process seen from the runner: born inside a host, spoken to by
 //! lines of JSON, and always ended.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command as Program, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use millstream_testbed::guard::WorkerProgram;
 use millstream_testbed::interrupt::Interrupt;
 use millstream_testbed::namespace::Namespace;
 
+use super::last_words::{LastWords, ended_by};
 use super::{Clock, FarHost, FarSeat, FarSide};
 use crate::limits;
 use crate::worker::{Command, Reply};
@@ -38,9 +38,7 @@ enum Seat {
 struct Here {
     child: Child,
     stdin: Option<ChildStdin>,
-    last_words: Arc<Mutex<Vec<u8>>>,
-    /// The thread that keeps them.
-    listener: Option<thread::JoinHandle<()>>,
+    last_words: LastWords,
 }
 
 impl WorkerProcess {
@@ -69,10 +67,9 @@ impl WorkerProcess {
             None => begin(),
         };
         let mut child = spawned.map_err(Error::host(format!("start the {role} worker")))?;
-        let (stdin, stdout, stderr) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let last_words = LastWords::of(child.stderr.take());
         let (teller, replies) = channel();
-        let last_words = Arc::new(Mutex::new(Vec::new()));
         if let Some(stdout) = stdout {
             thread::spawn(move || {
                 for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
@@ -86,11 +83,7 @@ impl WorkerProcess {
                 }
             });
         }
-        let listener = stderr.map(|stderr| {
-            let kept = last_words.clone();
-            thread::spawn(move || keep_last(stderr, &kept))
-        });
-        let seat = Seat::Here(Here { child, stdin, last_words, listener });
+        let seat = Seat::Here(Here { child, stdin, last_words });
         Ok(Self { role, seat, replies, early: None })
     }
 
@@ -115,6 +108,14 @@ impl WorkerProcess {
         match &self.seat {
             Seat::Here(here) => Some(here.child.id()),
             Seat::There(_) => None,
+        }
+    }
+
+    /// Returns the number of one at a far host that has the processes of this one, too.
+    pub fn far_pid(&self) -> Option<u32> {
+        match &self.seat {
+            Seat::Here(_) => None,
+            Seat::There(there) => there.pid(),
         }
     }
 
@@ -212,8 +213,8 @@ impl WorkerProcess {
     /// An error with the worker's last words on one line.
     pub fn failed(&self, why: &str) -> Error {
         let words = match &self.seat {
-            Seat::Here(here) => here.last_words(),
-            Seat::There(_) => String::new(),
+            Seat::Here(here) => here.last_words.text(),
+            Seat::There(there) => there.last_words(),
         };
         Error::Worker(format!("the {} worker: {why}{words}", self.role))
     }
@@ -230,36 +231,16 @@ impl Here {
     /// Returns the status with which it ended, if it ends within a moment.
     fn ended(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + Duration::from_millis(limits::LAST_WORDS_MS);
-        let ended = loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => break Some(status),
-                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
-                _ => break None,
-            }
-        };
-        if let Some(listener) = self.listener.take() {
-            while !listener.is_finished() && Instant::now() < deadline {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
+        let ended = ended_by(&mut self.child, deadline);
+        self.last_words.wait(deadline);
         ended
     }
 
     fn leave(&mut self) {
         if self.tell(&Command::Leave) {
             let deadline = Instant::now() + Duration::from_millis(limits::LEAVE_TIMEOUT_MS);
-            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-                thread::sleep(Duration::from_millis(1));
-            }
+            ended_by(&mut self.child, deadline);
         }
-    }
-
-    /// Returns its last lines in brackets; empty if there are none.
-    fn last_words(&self) -> String {
-        let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
-        let words = lines(&words);
-        let words: Vec<&str> = words.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-        if words.is_empty() { String::new() } else { format!(" ({})", words.join("; ")) }
     }
 }
 
@@ -268,18 +249,6 @@ impl Drop for Here {
         drop(self.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Keeps the last bytes of a stream.
-fn keep_last(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
-    let mut piece = [0; 1024];
-    while let Ok(count @ 1..) = stream.read(&mut piece) {
-        if let Ok(mut kept) = kept.lock() {
-            kept.extend_from_slice(&piece[..count]);
-            let over = kept.len().saturating_sub(limits::STDERR_KEPT_BYTES);
-            kept.drain(..over);
-        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! `millstream serve`: waits for runners, one run at a time.
 
-use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_record::error::Error;
 use millstream_testbed::guard::WorkerProgram;
@@ -12,16 +15,19 @@ use millstream_testbed::interrupt::Interrupt;
 
 use super::Token;
 use super::door::Door;
-use super::session::session;
-use super::wire::{Receiver, Sender};
+use super::session::{Programs, session};
+use super::wire::{self, Challenges, Receiver, Sender, Unproved};
 use crate::worker::may_open_files;
 
 /// Time between two looks for the end while nobody connects.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Longest time in which who has started this program reads its last words.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// The state that every run shares.
 struct Shared {
-    program: WorkerProgram,
+    programs: Programs,
     interrupt: Interrupt,
     /// A run is going.
     busy: AtomicBool,
@@ -42,7 +48,7 @@ pub fn serve(
     may_open_files();
     listener.set_nonblocking(true).map_err(failed)?;
     let shared = Arc::new(Shared {
-        program,
+        programs: Programs { worker: program, guard: None },
         interrupt: interrupt.clone(),
         busy: AtomicBool::new(false),
         tell: Box::new(tell),
@@ -50,7 +56,8 @@ pub fn serve(
     let mut door = Door::new(listener, &shared.tell).map_err(failed)?;
     while !interrupt.is_raised() {
         for (unproved, peer) in door.wait(LOOK).map_err(failed)? {
-            match unproved.judge(&token, || shared.take()) {
+            let prepared = wire::over_tcp(unproved.stream());
+            match prepared.and_then(|()| unproved.judge(&token, || shared.take())) {
                 Ok(ends) => shared.begin(ends, peer),
                 Err(error) => door.refused(peer, &error.to_string()),
             }
@@ -61,6 +68,53 @@ pub fn serve(
         std::thread::sleep(LOOK);
     }
     Ok(())
+}
+
+/// Serves who has started this program, over standard input and output, until they close. `guard`
+/// stands before the commands that are started for it.
+pub fn serve_starter(
+    worker: WorkerProgram,
+    guard: WorkerProgram,
+    interrupt: &Interrupt,
+) -> Result<(), Error> {
+    let failed = |error| Error::host("speak to who has started this program")(error);
+    may_open_files();
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let (mut from, mut to) = (theirs.try_clone().map_err(failed)?, theirs);
+    let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map(File::from);
+    let mut input = own(io::stdin().as_fd()).map_err(failed)?;
+    let mut output = own(io::stdout().as_fd()).map_err(failed)?;
+    std::thread::spawn(move || {
+        pass_on(&mut input, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+    let writing = std::thread::spawn(move || pass_on(&mut from, &mut output));
+    let nonce = Challenges::new().map_err(failed)?.next();
+    let mut unproved = Unproved::greet(ours.into(), nonce).map_err(failed)?;
+    unproved.read().map_err(failed)?;
+    let ends = unproved.judge(&Token::of_who_starts(), || true).map_err(failed)?;
+    let programs = Programs { worker, guard: Some(guard) };
+    let done = session(ends, &programs, interrupt).map_err(Error::Worker);
+    // What was said last is on its way, unless nobody reads it.
+    let until = Instant::now() + LAST_WORDS;
+    while !writing.is_finished() && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    done
+}
+
+/// Writes what it reads, at once, until one of the two ends: by splice(2), which `std::io::copy`
+/// uses, messages over ssh were held back.
+fn pass_on(from: &mut impl Read, to: &mut impl Write) {
+    let mut piece = [0; 64 << 10];
+    loop {
+        match from.read(&mut piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => return,
+            Ok(length) if to.write_all(&piece[..length]).is_err() => return,
+            Ok(_) => {}
+        }
+    }
 }
 
 impl Shared {
@@ -75,7 +129,7 @@ impl Shared {
         let run = move || {
             let _ends = Busy(&shared.busy);
             (shared.tell)(format!("{peer}: a run begins"));
-            match session(ends, &shared.program, &shared.interrupt) {
+            match session(ends, &shared.programs, &shared.interrupt) {
                 Ok(()) => (shared.tell)(format!("{peer}: gone")),
                 Err(why) => (shared.tell)(format!("{peer}: ended: {why}")),
             }

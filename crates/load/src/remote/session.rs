@@ -1,5 +1,7 @@
 //! One run at the far side.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -7,12 +9,15 @@ use std::time::{Duration, Instant};
 use millstream_netlink::{Interface, Netlink};
 use millstream_observe::environment;
 use millstream_observe::probe::{Config, Host, NetSource, Sampler};
+use millstream_record::error::Error;
 use millstream_testbed::guard::WorkerProgram;
 use millstream_testbed::interrupt::Interrupt;
 
 use super::WorkerProcess;
-use super::message::{Answer, FarJob, FarSide, InterfaceBytes, Request};
+use super::message::{Answer, FarCommand, FarJob, FarSide, InterfaceBytes, Machine, Request};
 use super::wire::{Receiver, Sender};
+use crate::ready::Ready;
+use crate::running::{Listening, Running, may_be_started};
 use crate::worker::{Command, Job, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
 
@@ -21,9 +26,18 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Longest silence of a client that has proved itself, while there is no load.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The far end of a run. Dropping it kills the worker.
+/// The programs that a session starts.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    /// The program of workers.
+    pub(super) worker: WorkerProgram,
+    /// The program that stands before commands; none where a runner may start none.
+    pub(super) guard: Option<WorkerProgram>,
+}
+
+/// The far end of a run. Dropping it ends its processes.
 struct Load {
-    worker: WorkerProcess,
+    end: FarEnd,
     sampler: Sampler,
     origin_ns: u64,
     interfaces: Vec<Interface>,
@@ -31,11 +45,25 @@ struct Load {
     until: Instant,
 }
 
+/// The process that is the far end.
+enum FarEnd {
+    Worker(WorkerProcess),
+    Command(FarProcess),
+}
+
+struct FarProcess {
+    running: Running,
+    said: Listening,
+    /// The sign that is waited for; `None` once it was there.
+    ready: Option<Ready>,
+    watched: BTreeSet<u32>,
+}
+
 /// Does what a client asks until it goes, and ends the load with it. The reason is why the server
 /// ended it.
 pub(super) fn session(
     (mut sender, mut receiver): (Sender, Receiver),
-    program: &WorkerProgram,
+    programs: &Programs,
     interrupt: &Interrupt,
 ) -> Result<(), String> {
     let (teller, requests) = channel();
@@ -66,7 +94,7 @@ pub(super) fn session(
                 Some(load) => sender.send(&Answer::Finished(Box::new(finish(load)))),
                 None => refuse(&mut sender, "nothing was begun"),
             },
-            Ok(Ok(request)) => take(request, &mut load, program, &mut sender),
+            Ok(Ok(request)) => take(request, &mut load, programs, &mut sender),
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => break Ok(()),
             Ok(Err(error)) => break Err(error.to_string()),
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -96,47 +124,92 @@ fn refuse(sender: &mut Sender, why: &str) -> io::Result<()> {
 fn take(
     request: Request,
     load: &mut Option<Load>,
-    program: &WorkerProgram,
+    programs: &Programs,
     sender: &mut Sender,
 ) -> io::Result<()> {
+    let had_load = load.is_some();
     let done = match (request, load.as_mut()) {
         (Request::Now, _) => return sender.send(&Answer::Now { at_ns: monotonic_ns() }),
-        (Request::Begin(job), None) => begin(job, program).map(|begun| *load = Some(begun)),
-        (Request::Begin(_), Some(_)) => Err("a run is going already".to_owned()),
+        (Request::Machine, _) => return sender.send(&Answer::Machine(Machine::here())),
+        (Request::Begin(job), None) => {
+            begin(job, &programs.worker).map(|begun| *load = Some(begun))
+        }
+        (Request::Command(command), None) => {
+            start(&command, programs).map(|begun| *load = Some(begun))
+        }
+        (Request::Begin(_) | Request::Command(_), Some(_)) => {
+            Err("a run is going already".to_owned())
+        }
         (Request::Listen { address }, Some(load)) => told(load, &Command::Listen { address }),
         (Request::Measure { begin_ns, end_ns }, Some(load)) => {
             told(load, &Command::Measure { begin_ns, end_ns })
         }
         _ => Err("nothing was begun".to_owned()),
     };
-    match done {
-        Ok(()) => Ok(()),
-        Err(why) => refuse(sender, &why),
+    match (done, load.as_ref().and_then(Load::pid)) {
+        (Ok(()), Some(pid)) if !had_load => sender.send(&Answer::Started { pid }),
+        (Ok(()), _) => Ok(()),
+        (Err(why), _) => refuse(sender, &why),
+    }
+}
+
+impl Load {
+    fn pid(&self) -> Option<u32> {
+        match &self.end {
+            FarEnd::Worker(worker) => worker.pid(),
+            FarEnd::Command(command) => Some(command.running.child.id()),
+        }
     }
 }
 
 fn told(load: &mut Load, command: &Command) -> Result<(), String> {
-    load.worker.tell(command).map_err(|error| error.to_string())
+    match &mut load.end {
+        FarEnd::Worker(worker) => worker.tell(command).map_err(|error| error.to_string()),
+        FarEnd::Command(_) => Err("the far end is a command".to_owned()),
+    }
+}
+
+/// Returns the probes of this host, from now on.
+fn sampler(begun: Instant, flows: bool) -> Sampler {
+    let mut config = Config::new(begun);
+    config.hosts = vec![Host { name: "far".to_owned(), net: NetSource::Own }];
+    config.flows = flows;
+    Sampler::start(config)
+}
+
+fn start(command: &FarCommand, programs: &Programs) -> Result<Load, String> {
+    let FarCommand { words, cpu, raised, ready, most_s } = command;
+    let Some(guard) = &programs.guard else {
+        return Err("commands are started by who has started this program (--far-by)".to_owned());
+    };
+    let because = |error: Error| error.to_string();
+    may_be_started(OsStr::new(words.first().map_or("", String::as_str))).map_err(because)?;
+    let (begun, origin_ns) = (Instant::now(), monotonic_ns());
+    let sampler = sampler(begun, true);
+    let mut running = Running::start(words, (*cpu, *raised), Some(guard)).map_err(because)?;
+    let said = running.said();
+    let (ready, watched) = (Some(ready.clone()), BTreeSet::new());
+    let end = FarEnd::Command(FarProcess { running, said, ready, watched });
+    let until = begun + Duration::try_from_secs_f64(*most_s).map_err(|error| error.to_string())?;
+    Ok(Load { end, sampler, origin_ns, interfaces: interfaces(), until })
 }
 
 fn begin(job: FarJob, program: &WorkerProgram) -> Result<Load, String> {
     job.check()?;
-    let because = |error: millstream_record::error::Error| error.to_string();
+    let because = |error: Error| error.to_string();
     let (begun, origin_ns) = (Instant::now(), monotonic_ns());
-    let mut config = Config::new(begun);
-    config.hosts = vec![Host { name: "far".to_owned(), net: NetSource::Own }];
-    let sampler = Sampler::start(config);
+    let sampler = sampler(begun, false);
     let mut worker = WorkerProcess::start("far", program, None).map_err(because)?;
     if let Some(pid) = worker.pid() {
         sampler.watch_worker("far", pid);
     }
-    let FarJob { task, buffer_bytes, congestion, most_s } = job;
+    let FarJob { task, buffer_bytes, congestion, cpu, most_s } = job;
     worker
         .tell(&Command::Start(Box::new(Job {
             end: Some(End::Far),
             task,
             stack: StackJob::Kernel,
-            cpu: None,
+            cpu,
             far_cpu: None,
             engine_cpu: None,
             far_engine_cpu: None,
@@ -146,14 +219,21 @@ fn begin(job: FarJob, program: &WorkerProgram) -> Result<Load, String> {
         })))
         .map_err(because)?;
     let until = begun + Duration::from_secs_f64(most_s);
-    Ok(Load { worker, sampler, origin_ns, interfaces: interfaces(), until })
+    let end = FarEnd::Worker(worker);
+    Ok(Load { end, sampler, origin_ns, interfaces: interfaces(), until })
 }
 
-/// Passes on what the worker says, and ends the load of one that has failed.
+/// Passes on what the far end says, and ends the load of one that has failed.
 fn tell(load: &mut Option<Load>, sender: &mut Sender) -> io::Result<()> {
     while let Some(begun) = load {
-        match begun.worker.answer() {
-            Ok(Some(reply)) => sender.send(&Answer::Worker(Box::new(reply)))?,
+        let said = match &mut begun.end {
+            FarEnd::Worker(worker) => {
+                worker.answer().map(|reply| reply.map(|reply| Answer::Worker(Box::new(reply))))
+            }
+            FarEnd::Command(command) => command.look(&begun.sampler),
+        };
+        match said {
+            Ok(Some(answer)) => sender.send(&answer)?,
             Ok(None) => return Ok(()),
             Err(error) => {
                 *load = None;
@@ -165,9 +245,31 @@ fn tell(load: &mut Option<Load>, sender: &mut Sender) -> io::Result<()> {
     Ok(())
 }
 
+impl FarProcess {
+    /// Watches what it has started, and returns what is to be told of it.
+    fn look(&mut self, sampler: &Sampler) -> Result<Option<Answer>, Error> {
+        for pid in self.running.processes() {
+            if self.watched.insert(pid) {
+                sampler.watch_worker("server", pid);
+            }
+        }
+        let Some(ready) = &self.ready else { return Ok(None) };
+        if !self.running.is_ready(ready, &self.said)? {
+            return Ok(None);
+        }
+        if let Some(why) = self.running.failed(&self.said)? {
+            return Err(Error::Worker(why));
+        }
+        self.ready = None;
+        Ok(Some(Answer::Ready))
+    }
+}
+
 fn finish(load: Load) -> FarSide {
-    let Load { worker, sampler, origin_ns, interfaces: before, .. } = load;
-    drop(worker.leave());
+    let Load { end, sampler, origin_ns, interfaces: before, .. } = load;
+    if let FarEnd::Worker(worker) = end {
+        drop(worker.leave());
+    }
     let probes = sampler.stop();
     let carried = interfaces().into_iter().map(|now| {
         let then = before.iter().find(|one| one.index == now.index);

@@ -14,10 +14,12 @@ use millstream_testbed::guard::WorkerProgram;
 use millstream_testbed::interrupt::Interrupt;
 use serde_json::json;
 
+use super::client::ask_served;
 use super::door::UNPROVED;
-use super::message::{Answer, FarJob, Request};
-use super::wire::{self, Receiver, Sender};
-use super::{FarHost, Token, serve};
+use super::message::{Answer, FarCommand, FarJob, Request};
+use super::wire::{self, PROOF_TIMEOUT, Receiver, Sender};
+use super::{Token, serve};
+use crate::ready::Ready;
 use crate::worker::Reply;
 
 const RIGHT: &str = "the right token, long";
@@ -58,8 +60,12 @@ impl Server {
         TcpStream::connect(self.at).unwrap()
     }
 
+    fn ask(&self, text: &str) -> std::io::Result<(Sender, Receiver)> {
+        wire::ask(self.stream().into(), &token(text), PROOF_TIMEOUT)
+    }
+
     fn join(&self) -> (Sender, Receiver) {
-        wire::ask(self.stream(), &token(RIGHT)).unwrap()
+        self.ask(RIGHT).unwrap()
     }
 
     /// A run that has begun, and the process of its worker.
@@ -67,9 +73,11 @@ impl Server {
         let _ = std::fs::remove_file(&self.pids);
         let (mut sender, mut receiver) = self.join();
         sender.send(&Request::Begin(FarJob { most_s, ..job() })).unwrap();
+        let Answer::Started { pid: told } = receiver.receive().unwrap() else { panic!("no pid") };
         let Answer::Worker(reply) = receiver.receive().unwrap() else { panic!("no worker") };
         assert!(matches!(*reply, Reply::Prepared { .. }));
         let pid = std::fs::read_to_string(&self.pids).unwrap();
+        assert_eq!(pid.trim(), told.to_string());
         let process = PathBuf::from(format!("/proc/{}", pid.trim()));
         assert!(process.exists());
         (sender, receiver, process)
@@ -99,7 +107,7 @@ fn rr(request_bytes: &str) -> Task {
 }
 
 fn job() -> FarJob {
-    FarJob { task: rr("1"), buffer_bytes: None, congestion: None, most_s: 60.0 }
+    FarJob { task: rr("1"), buffer_bytes: None, congestion: None, cpu: None, most_s: 60.0 }
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -122,7 +130,7 @@ fn strangers_neither_get_in_nor_keep_others_out() {
     let server = Server::start();
     server.stream().write_all(&[b'G'; 10_000]).unwrap();
     until("garbage is refused", || server.has_told("no `millstream serve`"));
-    assert!(wire::ask(server.stream(), &token("some other token, long")).is_err());
+    assert!(server.ask("some other token, long").is_err());
     until("the wrong token is refused", || server.has_told("another token"));
     // More silent ones than have room: the oldest goes, and who knows the token comes in.
     let mut silent: Vec<TcpStream> = (0..UNPROVED + 20).map(|_| server.stream()).collect();
@@ -157,14 +165,15 @@ fn a_flood_of_strangers_keeps_nobody_out_and_few_lines_tell_of_it() {
         }
     });
     until("the flood is there", || made.load(Ordering::Relaxed) > 100);
-    let host = FarHost { control: server.at, token: token(RIGHT) };
     for _ in 0..RIGHT_ONES {
-        until("one that knows the token is let in", || match host.ask() {
-            Ok((sender, _receiver)) => {
-                sender.close();
-                true
+        until("one that knows the token is let in", || {
+            match ask_served(server.at, &token(RIGHT)) {
+                Ok((sender, _receiver)) => {
+                    sender.close();
+                    true
+                }
+                Err(error) => error.kind() != ErrorKind::ResourceBusy && panic!("{error}"),
             }
-            Err(error) => error.kind() != ErrorKind::ResourceBusy && panic!("{error}"),
         });
     }
     is_over.store(true, Ordering::Relaxed);
@@ -178,13 +187,13 @@ fn a_flood_of_strangers_keeps_nobody_out_and_few_lines_tell_of_it() {
 fn there_is_one_run_at_a_time() {
     let server = Server::start();
     let (sender, receiver, process) = server.begun(60.0);
-    let error = wire::ask(server.stream(), &token(RIGHT)).err().unwrap();
+    let error = server.ask(RIGHT).err().unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
     assert!(process.exists(), "the run that goes is not disturbed");
     sender.close();
     drop(receiver);
     until("the place is free again", || server.has_told("gone") || server.has_told("ended"));
-    until("the next one is served", || wire::ask(server.stream(), &token(RIGHT)).is_ok());
+    until("the next one is served", || server.ask(RIGHT).is_ok());
 }
 
 /// Whatever ends the connection ends the load.
@@ -219,6 +228,12 @@ fn what_is_out_of_turn_or_beyond_the_limits_is_refused_and_starts_nothing() {
         sender.send(&request).unwrap();
         assert!(refused(&mut receiver).contains("nothing was begun"));
     }
+    // A runner that comes over the network has no commands started.
+    let words = vec!["id".to_owned()];
+    let (ready, most_s) = (Ready::Listens, 60.0);
+    let command = FarCommand { words, cpu: None, raised: false, ready, most_s };
+    sender.send(&Request::Command(command)).unwrap();
+    assert!(refused(&mut receiver).contains("--far-by"));
     let task = rr("18446744073709551615");
     sender.send(&Request::Begin(FarJob { task, ..job() })).unwrap();
     assert!(refused(&mut receiver).contains("request_bytes"));

@@ -1,4 +1,5 @@
-//! The bytes of a control connection.
+//! The bytes of a control connection: over TCP, or over a pair of sockets whose other end has the
+//! standard input and output of who speaks.
 //!
 //! ```text
 //! server  magic 8 | version 2 | nonce 32
@@ -14,15 +15,14 @@
 //! checked.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
-use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::Sha256;
+use socket2::{Socket, TcpKeepalive};
 
 use super::{Token, VERSION};
 
@@ -58,7 +58,7 @@ pub(super) enum Side {
 
 /// Writes messages.
 pub(super) struct Sender {
-    stream: TcpStream,
+    stream: Socket,
     key: Code,
     side: Side,
     count: u64,
@@ -66,7 +66,7 @@ pub(super) struct Sender {
 
 /// Reads messages.
 pub(super) struct Receiver {
-    stream: TcpStream,
+    stream: Socket,
     key: Code,
     from: Side,
     count: u64,
@@ -98,7 +98,7 @@ fn no_serve() -> io::Error {
 }
 
 /// Fills `buffer` before `deadline`, however slowly the peer sends.
-fn read_by(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+fn read_by(stream: &mut Socket, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !buffer.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -136,9 +136,13 @@ fn heard(hello: &[u8; HELLO_BYTES]) -> io::Result<(u16, Code)> {
     Ok((u16::from_be_bytes([hello[8], hello[9]]), nonce))
 }
 
-/// Asks a server; after this both have proved to know the token.
-pub(super) fn ask(mut stream: TcpStream, token: &Token) -> io::Result<(Sender, Receiver)> {
-    let deadline = Instant::now() + PROOF_TIMEOUT;
+/// Asks a server, which has so long to answer; after this both have proved to know the token.
+pub(super) fn ask(
+    mut stream: Socket,
+    token: &Token,
+    patience: Duration,
+) -> io::Result<(Sender, Receiver)> {
+    let deadline = Instant::now() + patience;
     let mut theirs = [0; HELLO_BYTES];
     read_by(&mut stream, &mut theirs, deadline)?;
     let (version, server) = heard(&theirs)?;
@@ -186,21 +190,20 @@ impl Challenges {
 
 /// A connection whose client has proved nothing yet.
 pub(super) struct Unproved {
-    stream: TcpStream,
+    stream: Socket,
     nonce: Code,
     said: [u8; HELLO_BYTES + 32],
     len: usize,
 }
 
 impl Unproved {
-    /// Sends the challenge. Reading does not wait from now on.
-    pub(super) fn greet(mut stream: TcpStream, nonce: Code) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
+    /// Sends the challenge.
+    pub(super) fn greet(mut stream: Socket, nonce: Code) -> io::Result<Self> {
         stream.write_all(&hello(&nonce))?;
         Ok(Self { stream, nonce, said: [0; HELLO_BYTES + 32], len: 0 })
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
+    pub(super) fn stream(&self) -> &Socket {
         &self.stream
     }
 
@@ -236,7 +239,7 @@ impl Unproved {
         let (theirs, proof) = said.split_at(HELLO_BYTES);
         let (version, client) = heard(theirs.try_into().expect("so long"))?;
         let (key, nonces) = (token.bytes(), [&server[..], &client[..]].concat());
-        let refuse = |stream: &mut TcpStream, verdict: Verdict, why: &str| {
+        let refuse = |stream: &mut Socket, verdict: Verdict, why: &str| {
             let mut answer = [0; 33];
             answer[0] = verdict as u8;
             let _ = stream.write_all(&answer);
@@ -259,27 +262,26 @@ impl Unproved {
     }
 }
 
-/// Both directions of a connection whose sides know each other. A peer that is gone without a word
-/// is noticed in some ten seconds.
-fn ends(stream: TcpStream, key: Code, side: Side) -> io::Result<(Sender, Receiver)> {
+/// Both directions of a connection whose sides know each other.
+fn ends(stream: Socket, key: Code, side: Side) -> io::Result<(Sender, Receiver)> {
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-    stream.set_nodelay(true)?;
-    let set = || {
-        let socket = stream.as_fd();
-        setsockopt(&socket, sockopt::KeepAlive, &true)?;
-        setsockopt(&socket, sockopt::TcpKeepIdle, &3)?;
-        setsockopt(&socket, sockopt::TcpKeepInterval, &2)?;
-        setsockopt(&socket, sockopt::TcpKeepCount, &3)?;
-        setsockopt(&socket, sockopt::TcpUserTimeout, &10_000)
-    };
-    set()?;
     let (from, most_bytes) = match side {
         Side::Client => (Side::Server, ANSWER_BYTES),
         Side::Server => (Side::Client, REQUEST_BYTES),
     };
     let sender = Sender { stream: stream.try_clone()?, key, side, count: 0 };
     Ok((sender, Receiver { stream, key, from, count: 0, most_bytes }))
+}
+
+/// Sets what a control connection over TCP has: a message goes at once, and a peer that is gone
+/// without a word is noticed in some ten seconds.
+pub(super) fn over_tcp(stream: &Socket) -> io::Result<()> {
+    let (idle, again) = (Duration::from_secs(3), Duration::from_secs(2));
+    stream.set_tcp_nodelay(true)?;
+    let probes = TcpKeepalive::new().with_time(idle).with_interval(again).with_retries(3);
+    stream.set_tcp_keepalive(&probes)?;
+    stream.set_tcp_user_timeout(Some(SEND_TIMEOUT))
 }
 
 fn of_message(key: &Code, side: Side, count: u64, message: &[u8]) -> Hmac<Sha256> {
@@ -301,7 +303,7 @@ impl Sender {
 
     /// Ends the connection; the other half hears of it.
     pub(super) fn close(&self) {
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -327,34 +329,31 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::os::unix::net::UnixStream;
     use std::thread;
 
     fn token(text: &str) -> Token {
         Token::new(text).unwrap()
     }
 
-    fn joined() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (client, listener.accept().unwrap().0)
+    fn joined() -> (Socket, Socket) {
+        let (client, server) = UnixStream::pair().unwrap();
+        (client.into(), server.into())
     }
 
     type Ends = io::Result<(Sender, Receiver)>;
 
     /// The server's side, which waits for its client.
-    fn receive(server: TcpStream, token: &Token, take: impl FnOnce() -> bool) -> Ends {
+    fn receive(server: Socket, token: &Token, take: impl FnOnce() -> bool) -> Ends {
         let mut unproved = Unproved::greet(server, Challenges::new()?.next())?;
-        while !unproved.read()? {
-            thread::sleep(Duration::from_millis(1));
-        }
+        unproved.read()?;
         unproved.judge(token, take)
     }
 
     fn meet(ours: &str, theirs: &'static str, has_room: bool) -> (Ends, Ends) {
         let (client, server) = joined();
         let serving = thread::spawn(move || receive(server, &token(theirs), || has_room));
-        let asked = ask(client, &token(ours));
+        let asked = ask(client, &token(ours), PROOF_TIMEOUT);
         (asked, serving.join().unwrap())
     }
 
@@ -411,7 +410,7 @@ mod tests {
     fn who_only_says_welcome_is_not_believed() {
         for verdict in [0, 3, 9] {
             let (client, mut server) = joined();
-            let asking = thread::spawn(move || ask(client, &token(RIGHT)));
+            let asking = thread::spawn(move || ask(client, &token(RIGHT), PROOF_TIMEOUT));
             server.write_all(&hello(&[1; 32])).unwrap();
             server.read_exact(&mut [0; HELLO_BYTES + 32]).unwrap();
             let mut answer = [9; 33];

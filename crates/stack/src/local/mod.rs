@@ -29,7 +29,6 @@
 mod socket;
 mod stack;
 
-pub(crate) use stack::{Drive, WeakStack};
 pub use stack::{Event, Stack};
 
 use std::io;

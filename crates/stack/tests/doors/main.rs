@@ -8,5 +8,4 @@ mod lend;
 mod pair_local;
 mod pair_net;
 mod processes;
-mod simulate;
 mod wait_read;

@@ -5,7 +5,6 @@ mod channel;
 mod closing;
 mod datagrams;
 mod engine;
-mod flows;
 mod forward;
 
 mod idle;

@@ -7,7 +7,7 @@ use millstream_record::keys;
 use millstream_testbed::hosts::{Between, Hosts, HostsConfig, Path};
 
 use super::TINY;
-use crate::common::{Place, hosts_possible, wait_for, words, workers_of};
+use crate::common::{Place, hosts_possible, isolated, wait_for, words, workers_of};
 
 const TOKEN: &str = "a token for this test alone";
 
@@ -106,4 +106,116 @@ fn the_far_end_is_on_a_second_host() {
     begun.kill().unwrap();
     begun.wait().unwrap();
     wait_for("the end of the far load", || workers_of(serve).is_empty());
+}
+
+/// The program that has joined the far namespace is started for each run, and ends with it.
+#[test]
+fn the_far_end_is_started_by_a_command() {
+    if !hosts_possible() {
+        return;
+    }
+    let between = Between::Veth;
+    let config = HostsConfig { mtu: 1500, offload: true, super_segment_bytes: None, between };
+    let hosts = Hosts::set_up("ms-by", config).unwrap();
+    let place = Place::new("by");
+    let far = Path::Veth.far_address(false).to_string();
+    let by = format!("nsenter --net={}", hosts.far().path().display());
+    let near = |by: &str, more: &[&str]| {
+        let all = [&["run", "first-look", "--far", &far, "--far-by", by], more].concat();
+        let mut command = place.command(&all);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        hosts.near().run(move || command.spawn()).unwrap()
+    };
+    let output = near(&by, TINY).wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let runs = place.runs();
+    assert!(!runs.is_empty());
+    for run in &runs {
+        assert!(run.validity.valid, "{:?}", run.validity);
+        let path = run.path.as_ref().unwrap();
+        assert!(path.agrees && path.interface == "near/ms-near", "{path:?}");
+        let probes = run.far_probes.as_ref().expect("what the far host saw");
+        assert!(probes.hosts.as_ref().unwrap()["far"].interfaces.contains_key("ms-far"));
+        // Both are of one kernel: the threads of both are looked at.
+        assert!(
+            run.probes.workers.as_ref().unwrap().contains_key("far"),
+            "{:?}",
+            run.probes.workers
+        );
+    }
+    // One that says nothing we know, one that ends, and one whose program is not there: one line,
+    // and no run.
+    let not_there = ["--far-program", "/no/such/program"];
+    for (by, more, why) in [
+        ("sh -c yes", &[] as &[&str], "it is no `millstream serve`"),
+        ("sh -c 'echo over >&2; exit 3'", &[], "it ended with exit status: 3 (over)"),
+        (&by, &not_there, "/no/such/program"),
+        ("/no/such/command", &[], "No such file"),
+    ] {
+        let output = near(by, more).wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(why) && said.trim().lines().count() == 1, "{said}");
+    }
+    // The near host is killed while its load goes: nothing of the far one stays.
+    let named = place.folder.join("far");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millstream"), &named).unwrap();
+    let mut begun = near(&by, &["--far-program", &named.display().to_string(), "--duration", "60"]);
+    let is_there = || {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut lines = all.filter_map(|one| std::fs::read(one.path().join("cmdline")).ok());
+        lines.any(|line| line.starts_with(named.as_os_str().as_encoded_bytes()))
+    };
+    wait_for("the far end", is_there);
+    begun.kill().unwrap();
+    begun.wait().unwrap();
+    wait_for("its end", || !is_there());
+}
+
+/// A shell over ssh, to a server of this test alone.
+#[test]
+fn the_far_end_is_started_by_ssh() {
+    let place = Place::new("ssh");
+    let at = |name: &str| place.folder.join(name).display().to_string();
+    let key = |name: &str| {
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f", &at(name)])
+            .status();
+        made.is_ok_and(|status| status.success())
+    };
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root || !std::path::Path::new("/usr/sbin/sshd").exists() || !key("host") || !key("user")
+    {
+        eprintln!("skipped: it needs root, /usr/sbin/sshd and ssh");
+        return;
+    }
+    std::fs::create_dir_all("/run/sshd").unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!(
+        "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
+         PermitRootLogin yes\nPidFile none\n",
+        at("host"),
+        at("user.pub")
+    );
+    let config = place.write("sshd_config", &config);
+    let mut command = Command::new("/usr/sbin/sshd");
+    command.args(["-D", "-e", "-f"]).arg(config).stderr(Stdio::null());
+    let _server = Serving(isolated(&place.folder, &command).spawn().unwrap());
+    wait_for("sshd", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let by = format!(
+        "ssh -q -F none -p {port} -i {} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o BatchMode=yes 127.0.0.1",
+        at("user")
+    );
+    let all: Vec<&str> = ["run", "first-look", "--far", "127.0.0.1", "--far-by", &by]
+        .iter()
+        .chain(TINY)
+        .copied()
+        .collect();
+    let output = place.command(&all).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let runs = place.runs();
+    assert!(!runs.is_empty());
+    for run in &runs {
+        assert!(run.validity.valid && run.far_probes.is_some(), "{:?}", run.validity);
+    }
 }

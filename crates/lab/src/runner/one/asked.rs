@@ -9,8 +9,8 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::Run;
+use crate::runner::Places;
 use crate::runner::distance::Cpus;
-use crate::runner::{Addresses, Places};
 
 /// CPUs of the near and of the far host: the first two that this process may use; where there is
 /// one, both have that.
@@ -53,8 +53,7 @@ pub(super) fn on_this_host(
     (near, far): (Option<usize>, Option<usize>),
     places: &Places,
 ) -> (Option<usize>, Option<usize>) {
-    let is_elsewhere = matches!(places, Places::There(Addresses { host: Some(_), .. }));
-    (near, far.filter(|_| !is_elsewhere))
+    (near, far.filter(|_| places.is_one_machine()))
 }
 
 /// The CPUs of hosts that have one each.

@@ -1,18 +1,18 @@
 //! A run between addresses that are there already, of this host or with a far one.
 
-use millstream_load::remote::{Clock, FarSide, WorkerProcess};
+use millstream_load::remote::WorkerProcess;
 use millstream_load::worker::{Reply, StackJob};
 use millstream_load::workload::End;
 use millstream_netlink::Netlink;
 use millstream_observe::probe::{self, NetSource, Sampler};
+use millstream_record::RunRecord;
 use millstream_record::error::Error;
-use millstream_record::{Probes, RunRecord};
 use millstream_testbed::integrity;
 use millstream_testbed::namespace::current_inode;
 
 use super::{Run, results};
-use crate::limits;
 use crate::runner::Places;
+use crate::{far, limits};
 
 impl Run<'_> {
     /// The kernel's sockets at both ends; nothing of either host is made or set.
@@ -42,6 +42,10 @@ impl Run<'_> {
         let far_job = self.job(Some(End::Far), StackJob::Kernel);
         self.prepare(&mut near, near_job, inode, record)?;
         self.prepare(&mut far, far_job, inode, record)?;
+        if let Some(pid) = far.far_pid() {
+            self.claim.note_worker(pid)?;
+            sampler.watch_worker("far", pid);
+        }
         let ports = self.listen(&mut far, places.far)?;
         self.connect(&mut near, places.far, ports)?;
         match far.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
@@ -56,36 +60,14 @@ impl Run<'_> {
         let claim = results::claim(self.task().plan(), &measured.ends);
         let proof = integrity::at_least(claim, &before, &after, &tested);
         self.fill(record, measured, proof, probes);
-        match far_side {
-            None => {}
-            Some(Ok((side, clock))) => self.far_side(side, clock, record),
-            Some(Err(why)) => {
-                record.notes.push(format!("The far host's probes are missing: {why}."))
+        if let Some(found) = far_side {
+            far::add(found, self.origin_ns, record);
+            // Numbers of CPUs of two machines are not to be compared.
+            if let Some(ends) = record.probes.ends.as_mut().filter(|_| !places.is_one_machine) {
+                ends.same_cpu_share = None;
+                ends.shares.remove("far");
             }
         }
         Ok(())
-    }
-
-    /// Adds the far host's measurements to the record, in the times of this run.
-    fn far_side(&self, side: FarSide, clock: Clock, record: &mut RunRecord) {
-        let FarSide { mut probes, origin_ns, environment, interfaces } = side;
-        let later_s = (clock.ours(origin_ns) as f64 - self.origin_ns as f64) / 1e9;
-        probes.times_s.iter_mut().for_each(|at_s| *at_s += later_s);
-        for (name, value) in environment.facts {
-            record.environment.set(format!("far.{name}"), value);
-        }
-        record
-            .environment
-            .set("far.clock_unsure_us", format!("{:.1}", clock.unsure_ns as f64 / 1e3));
-        for (name, bytes) in interfaces {
-            let text = format!("{} received, {} sent", bytes.rx_bytes, bytes.tx_bytes);
-            record.environment.set(format!("far.interface.{name}.bytes"), text);
-        }
-        // Numbers of CPUs of two machines are not to be compared.
-        if let Some(ends) = &mut record.probes.ends {
-            ends.same_cpu_share = None;
-            ends.shares.remove("far");
-        }
-        record.far_probes = Some(Box::new(Probes { ends: None, ..probes }));
     }
 }

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,9 @@ use millstream_testbed::priority;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
+
+use crate::ready::{self, Ready};
 
 /// Bytes of a command's output that are looked at: of its beginning, and of its end.
 const OUTPUT_LIMITS: (usize, usize) = (8 << 20, 1 << 20);
@@ -35,8 +37,9 @@ const LAST_WORDS: usize = 160;
 const GUARD_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A process in a group of its own, which ends with this value.
-pub(super) struct Running {
-    pub(super) child: Child,
+pub struct Running {
+    /// The process, or its guard.
+    pub child: Child,
     is_guarded: bool,
 }
 
@@ -44,7 +47,7 @@ impl Running {
     /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is
     /// asked for: a child has the CPUs and the priority of the thread that starts it. What it
     /// writes has to be read by [`said`](Self::said).
-    pub(super) fn start(
+    pub fn start(
         words: &[impl AsRef<OsStr>],
         (cpu, raised): (Option<usize>, bool),
         guard: Option<&WorkerProgram>,
@@ -87,12 +90,30 @@ impl Running {
     }
 
     /// The command and what it has started.
-    pub(super) fn processes(&self) -> Vec<u32> {
+    pub fn processes(&self) -> Vec<u32> {
         family(self.child.id()).into_iter().skip(usize::from(self.is_guarded)).collect()
     }
 
+    /// Returns whether it can be used, as `ready` says; one that has ended is not waited for. `said`
+    /// is what it writes.
+    pub fn is_ready(&mut self, ready: &Ready, said: &Listening) -> Result<bool, Error> {
+        let is_so = match ready {
+            Ready::Listens => ready::listens(&self.processes()),
+            Ready::Says(pattern) => said.has(&as_pattern(pattern)?),
+        };
+        Ok(is_so || self.child.try_wait().map_err(Error::file("the other end"))?.is_some())
+    }
+
+    /// Returns why it has ended, if that was with an error.
+    pub fn failed(&mut self, said: &Listening) -> Result<Option<String>, Error> {
+        let ended = self.child.try_wait().map_err(Error::file("the other end"))?;
+        let failed = ended.filter(|status| !status.success());
+        let why = "before the command began the other end (--server)";
+        Ok(failed.map(|status| said.all().because(&ending(why, status))))
+    }
+
     /// Reads all that it writes, in threads, so that it never waits for us.
-    pub(super) fn said(&mut self) -> Listening {
+    pub fn said(&mut self) -> Listening {
         let out = self.child.stdout.take().map(Reader::start);
         let err = self.child.stderr.take().map(Reader::start);
         Listening { out, err }
@@ -162,29 +183,62 @@ impl Reader {
     /// whether a part of it is left out.
     fn text(&self) -> (String, bool) {
         let _ = self.is_done.recv_timeout(OUTPUT_PATIENCE);
+        self.so_far()
+    }
+
+    fn so_far(&self) -> (String, bool) {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         (ends.text(), ends.is_cut)
     }
 }
 
 /// The threads that read the output of a command.
-pub(super) struct Listening {
+pub struct Listening {
     out: Option<Reader>,
     err: Option<Reader>,
 }
 
 impl Listening {
     /// All of it, once the command has ended.
-    pub(super) fn all(&self) -> Said {
+    pub fn all(&self) -> Said {
         let text = |reader: &Option<Reader>| reader.as_ref().map(Reader::text).unwrap_or_default();
         let ((out, is_cut), (err, _)) = (text(&self.out), text(&self.err));
         Said { out, err, is_cut }
     }
 }
 
+impl Listening {
+    /// Returns whether what it has written until now has the pattern.
+    fn has(&self, pattern: &Regex) -> bool {
+        let mut readers = self.out.iter().chain(&self.err);
+        readers.any(|reader| pattern.is_match(&reader.so_far().0))
+    }
+}
+
+/// Reads the pattern of `--ready`; `^` and `$` match at each line.
+pub fn as_pattern(text: &str) -> Result<Regex, Error> {
+    let pattern = RegexBuilder::new(text).multi_line(true).build();
+    pattern.map_err(|error| {
+        let why = error.to_string();
+        let why = why.lines().last().unwrap_or("no regular expression");
+        Error::Refused(format!("--ready {text}: {why}"))
+    })
+}
+
+/// Returns a sentence on the end of a command. If a signal ended the command, its guard tells it as
+/// a shell does.
+pub fn ending(who: &str, status: ExitStatus) -> String {
+    let signal = status.code().and_then(|code| Signal::try_from(code - 128).ok());
+    match signal {
+        Some(signal) => format!("{who} ended with {status}, which is that of {signal}"),
+        None => format!("{who} ended with {status}"),
+    }
+}
+
 /// The output of a command.
-pub(super) struct Said {
-    pub(super) out: String,
+pub struct Said {
+    /// Its standard output.
+    pub out: String,
     err: String,
     /// True when its output was longer than the part that is looked at.
     is_cut: bool,
@@ -193,7 +247,7 @@ pub(super) struct Said {
 impl Said {
     /// `why` it does not count, with what the command itself says: the error in its JSON, else its
     /// last line.
-    pub(super) fn because(&self, why: &str) -> String {
+    pub fn because(&self, why: &str) -> String {
         let why = match self.is_cut {
             true => format!("{why}; of its output the first 8 MiB and the last MiB were looked at"),
             false => why.to_owned(),
@@ -215,12 +269,12 @@ impl Said {
 }
 
 /// Returns true when there is a process of this number.
-pub(super) fn is_process(pid: u32) -> bool {
+pub fn is_process(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// Refuses a program that does not exist: the guard, which starts it, would not say so.
-pub(super) fn may_be_started(program: &OsStr) -> Result<(), Error> {
+pub fn may_be_started(program: &OsStr) -> Result<(), Error> {
     let is_program = |path: &Path| {
         fs::metadata(path)
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
@@ -263,7 +317,7 @@ impl Drop for Running {
 }
 
 /// Binds every thread of these processes to a CPU, unless it is.
-pub(super) fn bind(pids: &[u32], cpu: usize) {
+pub fn bind(pids: &[u32], cpu: usize) {
     let mut set = CpuSet::new();
     if set.set(cpu).is_err() {
         return;

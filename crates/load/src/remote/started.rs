@@ -1,0 +1,70 @@
+//! This program at the far end, started by a command of the user's: `ssh host`, `ip netns exec b`.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use socket2::Socket;
+
+use super::last_words::{LastWords, ended_by};
+use crate::limits;
+
+/// Longest time until the program there says its first word: a cluster may look for a place first.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The command. Dropping it ends what is left of it, once its input is closed.
+pub(super) struct Started {
+    child: Child,
+    last_words: LastWords,
+}
+
+impl Started {
+    /// Starts the words. Returns the socket whose other end is their standard input and output.
+    pub(super) fn start(words: &[String]) -> io::Result<(Self, Socket)> {
+        let (near, far) = UnixStream::pair()?;
+        let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        // A group of its own: an interrupt from the terminal is the runner's to handle.
+        command.args(arguments).process_group(0).stderr(Stdio::piped());
+        command.stdin(OwnedFd::from(far.try_clone()?)).stdout(OwnedFd::from(far));
+        let mut child = command.spawn()?;
+        let last_words = LastWords::of(child.stderr.take());
+        Ok((Self { child, last_words }, near.into()))
+    }
+
+    /// Returns `error` as what is wrong with it: how it ended, if it did, and its last words.
+    pub(super) fn because(&mut self, error: &io::Error) -> String {
+        let deadline = Instant::now() + Duration::from_millis(limits::LAST_WORDS_MS);
+        let ended = ended_by(&mut self.child, deadline);
+        self.last_words.wait(deadline);
+        let why = match (ended, error.kind()) {
+            (_, io::ErrorKind::InvalidData) => error.to_string(),
+            (Some(status), _) => format!("it ended with {status}"),
+            (None, io::ErrorKind::TimedOut) => {
+                format!("it says nothing for {} s", PATIENCE.as_secs())
+            }
+            (None, _) => error.to_string(),
+        };
+        format!("{why}{}", self.last_words())
+    }
+
+    /// Returns its last lines in brackets; nothing if there are none.
+    pub(super) fn last_words(&self) -> String {
+        self.last_words.text()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + Duration::from_millis(limits::LEAVE_TIMEOUT_MS);
+        if ended_by(&mut self.child, deadline).is_none() {
+            let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}
