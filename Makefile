@@ -22,7 +22,7 @@ CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out kernel_judge,$(patsubst crates/stack/tests/%/main.rs,%,$(sort $(wildcard crates/stack/tests/*/main.rs))))
 
-.PHONY: bpf clogs package demo compare compare-crates soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf clogs package demo compare compare-crates soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench packages semver peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -120,6 +120,13 @@ fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; 
 mutants:         ## whether tests notice MUTANTS_SAMPLE (200) changes to the stack's crates, drawn by MUTANTS_SEED; fails below MUTANTS_LEAST (90) percent; hours
 	@scripts/need cargo:cargo:$(RUST) cc:gcc python3:python3
 	scripts/mutants
+
+packages:        ## every crate as it would be published (docs/release.md)
+	cargo package --locked --workspace --no-verify --allow-dirty --quiet
+
+semver:          ## the public surface of the library's crates beside that of 0.1.0 (docs/release.md)
+	cargo semver-checks --baseline-rev $$(sed -n 's/^`\([0-9a-f]*\)`:.*/\1/p' docs/release.md) \
+	  -p millstream -p millstream-link -p millstream-packet -p millstream-route -p millstream-tcp -p millstream-tokio -p millstream-wire
 
 bpf:             ## the BPF programs that count in the kernel, from C; users need no compiler
 	@scripts/need clang:clang llvm-strip:llvm

@@ -2,7 +2,8 @@
 //!
 //! An [`Engine`] owns links, sockets and timers, and is driven in turns. Two front doors in the
 //! style of `std::net` stand before it: [`local`], where the application runs in the engine's
-//! thread, and [`net`], where the engine has a thread of its own.
+//! thread, and [`net`], where the engine has a thread of its own. [`sim`] has hosts with a virtual
+//! clock, for tests.
 //!
 //! ```text
 //!  local::TcpStream ...                net::TcpStream ...
@@ -42,6 +43,7 @@ mod headers;
 mod limits;
 pub mod local;
 pub mod net;
+pub mod sim;
 mod slab;
 pub mod socket;
 mod stages;

@@ -30,12 +30,7 @@ impl Incoming {
     ///
     /// Cancelled, nothing is taken; the engine may deliver the prefix all the same.
     pub async fn bind(stack: &Stack, to: Prefix) -> io::Result<Self> {
-        let deliver = move |engine: &mut millstream::Engine| {
-            let links: Vec<_> = engine.inspect().links().map(|link| link.id).collect();
-            let mut intercept = engine.intercept();
-            links.into_iter().try_for_each(|link| intercept.add_prefix(link, LocalPrefix::new(to)))
-        };
-        stack.with_engine_async(deliver).await??;
+        deliver(stack, to).await?;
         Self::bind_within(stack, to, 0, WITHIN).await
     }
 
@@ -62,6 +57,16 @@ impl Incoming {
         let next = || self.inner.next_request();
         self.turns.run(next, |context| self.inner.poll_readable(context)).await.map(Request)
     }
+}
+
+/// Has the engine deliver what comes to the prefix by any of its links.
+pub async fn deliver(stack: &Stack, to: Prefix) -> io::Result<()> {
+    let deliver = move |engine: &mut millstream::Engine| {
+        let links: Vec<_> = engine.inspect().links().map(|link| link.id).collect();
+        let mut intercept = engine.intercept();
+        links.into_iter().try_for_each(|link| intercept.add_prefix(link, LocalPrefix::new(to)))
+    };
+    Ok(stack.with_engine_async(deliver).await??)
 }
 
 /// A connection that somebody asks for. Nothing is answered before the verdict; dropped without

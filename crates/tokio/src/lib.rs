@@ -40,8 +40,12 @@
 #![warn(missing_debug_implementations)]
 
 mod engine;
+mod flows;
 mod incoming;
 mod listener;
+mod packets;
+#[cfg(feature = "resolver")]
+pub mod resolver;
 mod tcp;
 mod turns;
 mod udp;
@@ -52,8 +56,10 @@ pub use millstream::net::{Placement, Stack};
 pub use millstream::{Error, Undelivered};
 
 pub use engine::in_task;
+pub use flows::{UdpFlow, UdpFlows};
 pub use incoming::{Incoming, Request};
 pub use listener::TcpListener;
+pub use packets::{PacketSink, PacketStream};
 pub use tcp::{EndsWriting, OwnedReadHalf, OwnedWriteHalf, ReadHalf, TcpStream, WriteHalf};
 pub use udp::UdpSocket;
 

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 use millstream::tcp::{Config, TcpInfo};
 use millstream::{TcpHandle, TcpSocketOptions, net};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::task::coop::poll_proceed;
 
+use crate::turns::poll_call;
 use crate::{Error, Stack};
 
 /// A TCP connection; see [`net::TcpStream`](millstream::net::TcpStream) for what it does when
@@ -131,27 +131,6 @@ impl TcpStream {
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         let inner = Arc::new(self.inner);
         (ReadHalf(Arc::clone(&inner)), WriteHalf(EndsWriting(inner)))
-    }
-}
-
-/// Makes a call that is non-blocking; where it blocks has the task woken when it may go on. Takes
-/// of the task's budget, so that a socket that is always ready leaves time for other tasks.
-fn poll_call<T>(
-    context: &mut Context<'_>,
-    mut call: impl FnMut() -> io::Result<T>,
-    poll_ready: impl Fn(&mut Context<'_>) -> Poll<()>,
-) -> Poll<io::Result<T>> {
-    let budget = ready!(poll_proceed(context));
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                ready!(poll_ready(context));
-            }
-            result => {
-                budget.made_progress();
-                return Poll::Ready(result);
-            }
-        }
     }
 }
 

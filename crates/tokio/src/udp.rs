@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 
 use millstream::{Error, UdpHandle, net};
 
 use crate::Stack;
-use crate::turns::Turns;
+use crate::turns::{Turns, poll_call};
 
 /// A UDP socket. Several tasks may send and receive at once.
 #[derive(Debug)]
@@ -21,8 +22,11 @@ impl UdpSocket {
     ///
     /// Cancelled, the socket is closed.
     pub async fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
-        let inner = net::UdpSocket::bind_async(stack, addr).await?;
-        Ok(Self { inner, readers: Turns::default(), writers: Turns::default() })
+        Ok(Self::of(net::UdpSocket::bind_async(stack, addr).await?))
+    }
+
+    pub(crate) fn of(inner: net::UdpSocket) -> Self {
+        Self { inner, readers: Turns::default(), writers: Turns::default() }
     }
 
     /// Sends to `addr` from now on, and receives from there alone.
@@ -59,6 +63,35 @@ impl UdpSocket {
     /// Cancelled, no datagram is lost.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read(|| self.inner.recv(buffer)).await
+    }
+
+    /// Receives as [`recv_from`](Self::recv_from) does, or has the task woken when there is a
+    /// datagram: the one that asked last, and no other.
+    pub fn poll_recv_from(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        poll_call(
+            context,
+            || self.inner.recv_from(buffer),
+            |context| self.inner.poll_readable(context),
+        )
+    }
+
+    /// Sends as [`send_to`](Self::send_to) does, or has the task woken when there is room: the one
+    /// that asked last, and no other.
+    pub fn poll_send_to(
+        &self,
+        context: &mut Context<'_>,
+        data: &[u8],
+        addr: SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        poll_call(
+            context,
+            || self.inner.send_to(data, addr),
+            |context| self.inner.poll_writable(context),
+        )
     }
 
     async fn read<T>(&self, call: impl FnMut() -> io::Result<T>) -> io::Result<T> {

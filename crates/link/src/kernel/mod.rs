@@ -10,5 +10,4 @@ mod posted_buffers;
 pub(crate) mod raw;
 pub(crate) mod tap;
 pub(crate) mod unix;
-pub(crate) mod vnet;
 pub(crate) mod xdp;

@@ -8,6 +8,7 @@
 mod checksum;
 mod segment;
 pub(crate) mod software_offload;
+pub(crate) mod vnet;
 
 #[cfg(test)]
 mod tests;

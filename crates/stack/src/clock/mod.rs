@@ -16,19 +16,27 @@ pub(crate) use counted::CountedClock;
 /// [`Instant::ZERO`] may stand for "never" in tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    origin: StdInstant,
+    /// `None`: it stands still.
+    origin: Option<StdInstant>,
 }
 
 impl Clock {
     /// A clock that starts now.
     pub fn new() -> Self {
-        Self { origin: StdInstant::now() }
+        Self { origin: Some(StdInstant::now()) }
+    }
+
+    /// A clock that stands still, for an engine whose time is what it is told
+    /// ([`Engine::turn`](crate::Engine::turn)).
+    pub fn stopped() -> Self {
+        Self { origin: None }
     }
 
     /// Nanoseconds since the clock's zero.
     #[inline]
     pub fn now(&self) -> Instant {
-        let nanos = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX - 1);
+        let elapsed = self.origin.map_or(0, |origin| origin.elapsed().as_nanos());
+        let nanos = u64::try_from(elapsed).unwrap_or(u64::MAX - 1);
         Instant::from_nanos(nanos + 1)
     }
 }

@@ -70,7 +70,7 @@ impl Engine {
     }
 
     /// As [`Engine::turn`], for a read that waits.
-    fn turn_for(&mut self, now: Instant, read: Option<&mut Reader<'_>>) -> Turn {
+    pub(crate) fn turn_for(&mut self, now: Instant, read: Option<&mut Reader<'_>>) -> Turn {
         self.cx.now = self.cx.now.max(now);
         let now = self.cx.now;
         if self.live.is_due(now) {

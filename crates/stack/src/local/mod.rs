@@ -29,6 +29,7 @@
 mod socket;
 mod stack;
 
+pub(crate) use stack::{Drive, WeakStack};
 pub use stack::{Event, Stack};
 
 use std::io;

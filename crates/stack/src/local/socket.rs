@@ -72,7 +72,7 @@ impl LocalSocket {
         self.wait_by(may_wait, |engine, step| match step {
             Step::Look => unless_it_blocks(call(engine)),
             Step::Turn(left) => {
-                engine.run_once(left)?;
+                self.base.stack.run(engine, left, None)?;
                 Ok(None)
             }
         })
@@ -185,7 +185,7 @@ impl TcpDriver for LocalSocket {
                 Step::Look => unless_it_blocks(engine.tcp(id).read(buffer)),
                 Step::Turn(left) => {
                     let mut direct = Reader::of_one(id, buffer);
-                    engine.run_once_for(left, Some(&mut direct))?;
+                    self.base.stack.run(engine, left, Some(&mut direct))?;
                     Ok(Some(direct.filled()).filter(|&filled| filled != 0))
                 }
             },
@@ -322,7 +322,7 @@ impl UdpDriver for LocalSocket {
                 Step::Look => unless_it_blocks(engine.udp(id).recv_many(buffer, list)),
                 Step::Turn(left) => {
                     let mut direct = Reader::of_datagrams(id, buffer, list);
-                    engine.run_once_for(left, Some(&mut direct))?;
+                    self.base.stack.run(engine, left, Some(&mut direct))?;
                     Ok(Some(list.len()).filter(|&count| count != 0))
                 }
             },

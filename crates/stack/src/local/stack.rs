@@ -2,7 +2,7 @@
 
 use std::cell::{RefCell, RefMut};
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use millstream_packet::Instant;
@@ -10,6 +10,9 @@ use millstream_packet::Instant;
 use crate::engine::{Reader, Received};
 use crate::tuning::GOODBYE;
 use crate::{Engine, Readiness, SocketId, SocketKind, Turn, Undelivered};
+
+/// The longest time for which a simulated host's end sees through what was written.
+const SIMULATED_LINGER: Duration = Duration::from_secs(600);
 
 /// A socket and what happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,31 @@ struct Shared {
     engine: RefCell<Engine>,
     /// Sockets whose handle was dropped while the engine was borrowed.
     dropped: RefCell<Vec<SocketId>>,
+    drive: Option<Rc<dyn Drive>>,
+}
+
+/// Takes turns of an engine in a time that is not the machine's.
+pub(crate) trait Drive {
+    /// Takes a turn; when there was nothing to do, has time pass, `most` at most.
+    fn run(
+        &self,
+        engine: &mut Engine,
+        most: Option<Duration>,
+        read: Option<&mut Reader<'_>>,
+    ) -> io::Result<Turn>;
+}
+
+/// A stack that may be gone.
+pub(crate) struct WeakStack(Weak<Shared>);
+
+impl WeakStack {
+    pub fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    pub fn get(&self) -> Option<Stack> {
+        self.0.upgrade().map(|shared| Stack { shared })
+    }
 }
 
 impl Drop for Shared {
@@ -45,7 +73,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let engine = self.engine.get_mut();
         self.dropped.get_mut().drain(..).for_each(|id| engine.close(id));
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && self.drive.is_none() {
             end(engine, None);
         }
     }
@@ -55,8 +83,42 @@ impl Stack {
     /// Takes an engine with its links. When the last clone and the last socket are gone, it ends as
     /// by [`shutdown`](Self::shutdown).
     pub fn new(engine: Engine) -> Self {
+        Self::of(engine, None)
+    }
+
+    /// Takes an engine whose turns are taken by `drive`, and which nobody sees through at its end.
+    pub(crate) fn driven(engine: Engine, drive: Rc<dyn Drive>) -> Self {
+        Self::of(engine, Some(drive))
+    }
+
+    fn of(engine: Engine, drive: Option<Rc<dyn Drive>>) -> Self {
         let (engine, dropped) = (RefCell::new(engine), RefCell::default());
-        Self { shared: Rc::new(Shared { engine, dropped }) }
+        Self { shared: Rc::new(Shared { engine, dropped, drive }) }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakStack {
+        WeakStack(Rc::downgrade(&self.shared))
+    }
+
+    /// Takes a turn, unless a call has the engine.
+    pub(crate) fn try_turn(&self, now: Instant) -> Option<Turn> {
+        let mut engine = self.shared.engine.try_borrow_mut().ok()?;
+        self.close_dropped(&mut engine);
+        Some(engine.turn(now))
+    }
+
+    /// Takes a turn of the engine, for a read that waits if there is one; sleeps, at most `most`,
+    /// when there was nothing to do.
+    pub(super) fn run(
+        &self,
+        engine: &mut Engine,
+        most: Option<Duration>,
+        read: Option<&mut Reader<'_>>,
+    ) -> io::Result<Turn> {
+        match &self.shared.drive {
+            None => engine.run_once_for(most, read),
+            Some(drive) => drive.run(engine, most, read),
+        }
     }
 
     /// Borrows the engine.
@@ -91,7 +153,7 @@ impl Stack {
 
     /// Takes one turn; sleeps, at most `max_sleep`, when there was nothing to do.
     pub fn run_once(&self, max_sleep: Option<Duration>) -> io::Result<Turn> {
-        self.engine().run_once(max_sleep)
+        self.run(&mut self.engine(), max_sleep, None)
     }
 
     /// Takes turns until a socket has news or `timeout` is over (`None`: for ever), and adds all
@@ -162,10 +224,10 @@ impl Stack {
             };
             let mut has_read = false;
             match &mut into {
-                None => engine.run_once(left)?,
+                None => self.run(&mut engine, left, None)?,
                 Some((memory, received)) => {
                     let mut read = Reader::of_any(memory, received);
-                    let turn = engine.run_once_for(left, Some(&mut read))?;
+                    let turn = self.run(&mut engine, left, Some(&mut read))?;
                     has_read = read.filled() > 0;
                     turn
                 }
@@ -185,7 +247,7 @@ impl Stack {
     pub fn sleep(&self, time: Duration) -> io::Result<()> {
         let mut engine = self.engine();
         let until = engine.refresh_time() + time;
-        turns_until(&mut engine, until, |_| true)
+        turns_until(&mut engine, until, |engine, left| self.run(engine, left, None), |_| true)
     }
 
     /// Ends all connections, as [`net::Stack::shutdown`](crate::net::Stack::shutdown) does:
@@ -198,17 +260,35 @@ impl Stack {
     /// The engine stays, to be looked at. Calls on streams and listeners that are over fail with
     /// [`NotConnected`](io::ErrorKind::NotConnected).
     pub fn shutdown(&self) -> Undelivered {
-        end(&mut self.engine(), None)
+        self.end(None)
     }
 
     /// Ends all connections as [`shutdown`](Self::shutdown) does, but delivers written data for
     /// `linger` at most.
     pub fn shutdown_within(&self, linger: Duration) -> Undelivered {
-        end(&mut self.engine(), Some(linger))
+        self.end(Some(linger))
+    }
+
+    fn end(&self, linger: Option<Duration>) -> Undelivered {
+        let mut engine = self.engine();
+        if self.shared.drive.is_none() {
+            return end(&mut engine, linger);
+        }
+        let before = close_all(&mut engine);
+        let until = engine.now() + linger.unwrap_or(SIMULATED_LINGER);
+        let run = |engine: &mut Engine, left| self.run(engine, left, None);
+        let is_undelivered = |engine: &Engine| !engine.inspect().to_deliver().0.is_none();
+        // Where nothing is left to do, it is over, too.
+        let _ = turns_until(&mut engine, until, run, is_undelivered);
+        let until = engine.now() + GOODBYE;
+        let _ = turns_until(&mut engine, until, run, is_unfinished);
+        engine.sockets().reset_all();
+        engine.inspect().undelivered().since(before)
     }
 }
 
-fn end(engine: &mut Engine, linger: Option<Duration>) -> Undelivered {
+/// Closes all sockets. Returns the data that was not delivered before.
+fn close_all(engine: &mut Engine) -> Undelivered {
     let before = engine.inspect().undelivered();
     engine.refresh_time();
     let ids: Vec<SocketId> = engine.inspect().sockets().map(|socket| socket.id).collect();
@@ -222,11 +302,18 @@ fn end(engine: &mut Engine, linger: Option<Duration>) -> Undelivered {
             SocketKind::Udp | SocketKind::Icmp => {}
         }
     }
+    before
+}
+
+fn is_unfinished(engine: &Engine) -> bool {
+    engine.inspect().has_waiting() || engine.inspect().has_unfinished()
+}
+
+fn end(engine: &mut Engine, linger: Option<Duration>) -> Undelivered {
+    let before = close_all(engine);
     let _ = engine.deliver(linger).and_then(|_| {
         let until = engine.now() + GOODBYE;
-        turns_until(engine, until, |engine| {
-            engine.inspect().has_waiting() || engine.inspect().has_unfinished()
-        })
+        turns_until(engine, until, Engine::run_once, is_unfinished)
     });
     engine.sockets().reset_all();
     engine.inspect().undelivered().since(before)
@@ -236,11 +323,12 @@ fn end(engine: &mut Engine, linger: Option<Duration>) -> Undelivered {
 fn turns_until(
     engine: &mut Engine,
     until: Instant,
+    run: impl Fn(&mut Engine, Option<Duration>) -> io::Result<Turn>,
     goes_on: impl Fn(&Engine) -> bool,
 ) -> io::Result<()> {
     while engine.now() < until && goes_on(engine) {
         let left = until.saturating_duration_since(engine.now());
-        engine.run_once(Some(left))?;
+        run(engine, Some(left))?;
     }
     Ok(())
 }

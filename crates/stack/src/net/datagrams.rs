@@ -15,7 +15,10 @@ use crate::tuning::{DATAGRAM_TURN, DATAGRAMS_TURN};
 use crate::{DatagramInfo, Engine, Error, SendOptions, SocketId};
 
 /// Datagrams that a ring holds.
-const RING_DATAGRAMS: usize = 256;
+pub const RING_DATAGRAMS: usize = 256;
+
+/// Datagrams that a ring of a flow holds: there are many flows.
+pub const FLOW_RING_DATAGRAMS: usize = 64;
 
 /// Memory held by the datagrams in a ring at most, in bytes, and one datagram more.
 const RING_BYTES: u64 = 1 << 20;
@@ -143,10 +146,15 @@ impl DatagramSockets {
         }
     }
 
-    /// Makes the rings of a socket; returns the application's ends, to send and to receive.
-    pub fn attach(&mut self, id: SocketId) -> (Arc<Shared>, Giver<Outgoing>, Taker<Incoming>) {
-        let (tx, tx_taken) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
-        let (rx_put, rx) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
+    /// Makes the rings of a socket, each for so many datagrams; returns the application's ends, to
+    /// send and to receive.
+    pub fn attach(
+        &mut self,
+        id: SocketId,
+        places: usize,
+    ) -> (Arc<Shared>, Giver<Outgoing>, Taker<Incoming>) {
+        let (tx, tx_taken) = metered(places, Limit::of(RING_BYTES));
+        let (rx_put, rx) = metered(places, Limit::of(RING_BYTES));
         let (shared, reach) = <(Arc<Shared>, Reach)>::default();
         let socket = Datagrams { id, shared: Arc::clone(&shared), reach, tx: tx_taken, rx: rx_put };
         self.list.put(id.slot(), socket);

@@ -47,7 +47,7 @@ impl Mailbox {
             calls: Mutex::new(Vec::new()),
             has_calls: AtomicBool::new(false),
             streams: ReadySet::new(limits.connection_slots()),
-            datagrams: ReadySet::new(limits.udp_sockets),
+            datagrams: ReadySet::new(limits.udp_sockets.saturating_add(limits.udp_flows)),
             listeners: ReadySet::new(limits.listeners),
             waker: engine.waker(),
             pool: engine.pool().clone(),

@@ -15,6 +15,7 @@
 
 mod datagrams;
 mod engine_task;
+mod flows;
 mod listener;
 mod mailbox;
 mod metered;
@@ -38,6 +39,7 @@ mod waiter;
 mod worker;
 
 pub use engine_task::{EngineTask, TaskSleep};
+pub use flows::{UdpFlow, UdpFlows};
 pub use poller::Poller;
 pub use requests::{TcpRequest, TcpRequests};
 pub use stack::{Placement, Stack};

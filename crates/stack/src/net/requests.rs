@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use millstream_packet::ring::Consumer;
+use millstream_packet::ring::{Consumer, spsc};
 use millstream_route::Prefix;
 use millstream_tcp::FourTuple;
 
@@ -13,18 +13,18 @@ use super::mailbox::Answer;
 use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::Side;
 use super::socket::{Ends, Parts, Reader, RingSocket};
-use super::sockets::Sockets;
+use super::sockets::{Request, Sockets};
 use super::stack::Stack;
 use super::tcp::TcpEnds;
 use crate::door::driver::{SocketDriver, TcpDriver};
 use crate::{Engine, Error, Refusal, SocketId};
 
-/// The ends of a listener that intercepts.
-pub struct RequestEnds {
-    requests: Side<Consumer<FourTuple>>,
+/// The ends of a socket that intercepts, whose requests are told as `T`.
+pub struct RequestEnds<T> {
+    requests: Side<Consumer<T>>,
 }
 
-impl Ends for RequestEnds {
+impl<T: Request> Ends for RequestEnds<T> {
     fn open(
         sockets: &mut Sockets,
         open: impl Fn(&mut Engine) -> Result<SocketId, Error>,
@@ -36,7 +36,13 @@ impl Ends for RequestEnds {
 
     fn close(socket: &mut RingSocket<Self>) {
         let id = socket.base.id;
-        socket.mailbox().post(move |sockets| sockets.forget_listener(id));
+        let mut untaken = socket.ends.requests.with(|ring| std::mem::replace(ring, spsc(1).1));
+        socket.mailbox().post(move |sockets| {
+            while let Some(request) = untaken.pop() {
+                request.forget(sockets);
+            }
+            sockets.forget_listener(id);
+        });
     }
 
     fn is_readable(&self, shared: &Shared) -> bool {
@@ -48,11 +54,20 @@ impl Ends for RequestEnds {
     }
 }
 
+impl<T: Request> RingSocket<RequestEnds<T>> {
+    /// Waits for the next request.
+    pub fn next_request(&self) -> io::Result<T> {
+        let gone = || Some(Err(self.shared.error().unwrap_or(Error::EngineGone).into()));
+        let next = self.receive(&self.ends.requests, READ_END, |ring| Ok(ring.pop()), gone)?;
+        Ok(next.ok_or(Error::WouldBlock)?)
+    }
+}
+
 /// A listener that intercepts ([`Intercept::tcp`](crate::Intercept::tcp)): each connection to an
 /// address of its prefix is a request first, which is answered when it is decided of.
 #[derive(Debug)]
 pub struct TcpRequests {
-    pub(super) socket: RingSocket<RequestEnds>,
+    pub(super) socket: RingSocket<RequestEnds<FourTuple>>,
 }
 
 impl TcpRequests {
@@ -74,11 +89,8 @@ impl TcpRequests {
 
     /// Waits for the next request.
     pub fn next_request(&self) -> io::Result<TcpRequest> {
-        let RingSocket { base, shared, ends } = &self.socket;
-        let gone = || Some(Err(shared.error().unwrap_or(Error::EngineGone).into()));
-        let ends = self.socket.receive(&ends.requests, READ_END, |ring| Ok(ring.pop()), gone)?;
-        let ends = ends.ok_or(Error::WouldBlock)?;
-        Ok(TcpRequest { ends, stack: base.stack.clone(), is_decided: false })
+        let ends = self.socket.next_request()?;
+        Ok(TcpRequest { ends, stack: self.socket.base.stack.clone(), is_decided: false })
     }
 
     /// Makes [`next_request`](Self::next_request) return at once, with `WouldBlock`, when there is

@@ -27,6 +27,8 @@ pub struct Sockets {
     pub streams: Streams,
     pub datagrams: DatagramSockets,
     listeners: Slots<Listening>,
+    /// UDP sockets that intercept, by slot.
+    intercepting: Slots<Listening>,
     sweep: Sweep,
 }
 
@@ -38,11 +40,47 @@ struct Listening {
     reach: Reach,
 }
 
-/// The ring of a listener.
-enum Queue {
+/// The ring of a listener, or of a socket that intercepts.
+pub enum Queue {
     Accepted(Producer<StreamParts>),
     /// Its listener intercepts.
     Requests(Producer<FourTuple>),
+    /// Its UDP socket intercepts.
+    Flows(Producer<Flow>),
+}
+
+/// A flow of datagrams that was not taken yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    pub id: SocketId,
+    pub ends: FourTuple,
+}
+
+/// A request as it lies in a ring.
+pub trait Request: Copy + Send + 'static {
+    fn queue(ring: Producer<Self>) -> Queue;
+
+    /// Ends one that nobody has taken out of its ring, as the socket closes.
+    fn forget(self, sockets: &mut Sockets);
+}
+
+impl Request for FourTuple {
+    fn queue(ring: Producer<Self>) -> Queue {
+        Queue::Requests(ring)
+    }
+
+    /// It ends with its listener.
+    fn forget(self, _sockets: &mut Sockets) {}
+}
+
+impl Request for Flow {
+    fn queue(ring: Producer<Self>) -> Queue {
+        Queue::Flows(ring)
+    }
+
+    fn forget(self, sockets: &mut Sockets) {
+        sockets.engine.close(self.id);
+    }
 }
 
 impl Queue {
@@ -50,6 +88,7 @@ impl Queue {
         match self {
             Self::Accepted(ring) => ring.len() >= ring.capacity(),
             Self::Requests(ring) => ring.len() >= ring.capacity(),
+            Self::Flows(ring) => ring.len() >= ring.capacity(),
         }
     }
 }
@@ -63,8 +102,8 @@ pub struct ListenerParts {
 
 impl Sockets {
     pub fn new(engine: Engine) -> Self {
-        let (streams, datagrams, listeners, sweep) = Default::default();
-        Self { engine, streams, datagrams, listeners, sweep }
+        let (streams, datagrams, listeners, intercepting, sweep) = Default::default();
+        Self { engine, streams, datagrams, listeners, intercepting, sweep }
     }
 
     /// Hands the sockets' news to the application's threads.
@@ -74,8 +113,11 @@ impl Sockets {
             any = true;
             match id.kind() {
                 SocketKind::Tcp => self.streams.serve(&mut self.engine, id.slot(), readiness),
-                SocketKind::Listener => self.serve_listener(id.slot()),
-                SocketKind::Udp => self.datagrams.hand_over(&mut self.engine, id.slot()),
+                SocketKind::Listener => self.serve_listener(SocketKind::Listener, id.slot()),
+                SocketKind::Udp => {
+                    self.serve_listener(SocketKind::Udp, id.slot());
+                    self.datagrams.hand_over(&mut self.engine, id.slot());
+                }
                 SocketKind::Icmp => {}
             }
         }
@@ -93,25 +135,37 @@ impl Sockets {
         Ok(ListenerParts { shared, accepted, local })
     }
 
-    /// Makes the ring of a listener that intercepts.
-    pub fn attach_requests(&mut self, id: SocketId) -> (Arc<Shared>, Consumer<FourTuple>) {
+    /// Makes the ring of a socket that intercepts.
+    pub fn attach_requests<T: Request>(&mut self, id: SocketId) -> (Arc<Shared>, Consumer<T>) {
         let (producer, requests) = spsc(RING_PACKETS);
-        (self.put_listener(id, Queue::Requests(producer)), requests)
+        (self.put_listener(id, T::queue(producer)), requests)
+    }
+
+    /// Returns the listeners, or the UDP sockets that intercept.
+    fn listening(&mut self, kind: SocketKind) -> &mut Slots<Listening> {
+        if kind == SocketKind::Udp { &mut self.intercepting } else { &mut self.listeners }
+    }
+
+    /// The application has left a UDP socket something to do, or has taken a flow.
+    pub fn note_datagrams(&mut self, slot: u32) {
+        self.serve_listener(SocketKind::Udp, slot);
+        self.datagrams.list.note(slot);
     }
 
     fn put_listener(&mut self, id: SocketId, queue: Queue) -> Arc<Shared> {
         let (shared, reach) = <(Arc<Shared>, Reach)>::default();
         let listening = Listening { id, shared: Arc::clone(&shared), queue, reach };
-        self.listeners.put(id.slot(), listening);
+        self.listening(id.kind()).put(id.slot(), listening);
         self.look_at_new(id);
         shared
     }
 
-    /// Hands finished connections over, or requests.
-    pub fn serve_listener(&mut self, slot: u32) {
-        let Self { engine, streams, .. } = self;
+    /// Hands finished connections over, requests or flows.
+    pub fn serve_listener(&mut self, kind: SocketKind, slot: u32) {
+        let Self { engine, streams, listeners, intercepting, .. } = self;
+        let list = if kind == SocketKind::Udp { intercepting } else { listeners };
         loop {
-            let Some(listening) = self.listeners.get(slot) else { return };
+            let Some(listening) = list.get(slot) else { return };
             if listening.queue.is_full() {
                 // The application looks here again when it has taken one.
                 listening.shared.rx_stalled.store(true, Ordering::SeqCst);
@@ -127,6 +181,15 @@ impl Sockets {
                         return listening.reach.end(&listening.shared);
                     };
                     let _ = requests.push(request);
+                    listening.shared.readable();
+                    continue;
+                }
+                Queue::Flows(flows) => {
+                    let Ok(id) = engine.intercept().next_flow(listening.id) else {
+                        return listening.reach.end(&listening.shared);
+                    };
+                    let Ok((local, Some(remote))) = engine.udp(id).addresses() else { continue };
+                    let _ = flows.push(Flow { id, ends: FourTuple { local, remote } });
                     listening.shared.readable();
                     continue;
                 }
@@ -156,17 +219,18 @@ impl Sockets {
 
     /// Ends a listener of which nothing lies in a ring, or one that intercepts.
     pub fn forget_listener(&mut self, id: SocketId) {
-        self.engine.listener(id).close();
-        if self.listeners.get(id.slot()).is_some_and(|listening| listening.id == id) {
-            self.listeners.take(id.slot());
+        self.engine.close(id);
+        let list = self.listening(id.kind());
+        if list.get(id.slot()).is_some_and(|listening| listening.id == id) {
+            list.take(id.slot());
         }
     }
 
     /// As the engine ends: closes all streams and listeners, and tells all waiting threads.
     pub fn close_all(&mut self) {
         self.streams.close(&mut self.engine);
-        for listening in self.listeners.iter() {
-            self.engine.listener(listening.id).close();
+        for listening in self.listeners.iter().chain(self.intercepting.iter()) {
+            self.engine.close(listening.id);
         }
         self.tell_end();
     }
@@ -174,7 +238,7 @@ impl Sockets {
     /// Wakes all calls, so that none waits for an engine that is gone.
     pub fn tell_end(&mut self) {
         self.streams.tell_end();
-        for listening in self.listeners.iter() {
+        for listening in self.listeners.iter().chain(self.intercepting.iter()) {
             listening.shared.set_error(Error::EngineGone);
             listening.shared.set_state(READ_END | OVER);
         }
@@ -192,7 +256,8 @@ impl Sockets {
             let Some(slot) = self.sweep.next(slots) else { break };
             any = true;
             self.streams.look_at(&mut self.engine, slot as u32);
-            self.look_at_listener(slot as u32);
+            self.look_at_listener(SocketKind::Listener, slot as u32);
+            self.look_at_listener(SocketKind::Udp, slot as u32);
             self.datagrams.look_at(&mut self.engine, slot as u32);
         }
         any
@@ -206,17 +271,22 @@ impl Sockets {
         }
         match id.kind() {
             SocketKind::Tcp => self.streams.look_at(&mut self.engine, id.slot()),
-            SocketKind::Udp => self.datagrams.look_at(&mut self.engine, id.slot()),
-            SocketKind::Listener => self.look_at_listener(id.slot()),
+            SocketKind::Udp => {
+                self.look_at_listener(id.kind(), id.slot());
+                self.datagrams.look_at(&mut self.engine, id.slot());
+            }
+            SocketKind::Listener => self.look_at_listener(id.kind(), id.slot()),
             SocketKind::Icmp => {}
         }
     }
 
-    fn look_at_listener(&mut self, slot: u32) {
-        let Some(listening) = self.listeners.get(slot) else { return };
+    fn look_at_listener(&mut self, kind: SocketKind, slot: u32) {
+        let list =
+            if kind == SocketKind::Udp { &mut self.intercepting } else { &mut self.listeners };
+        let Some(listening) = list.get(slot) else { return };
         let is_cut = !self.engine.inspect().is_reachable(listening.id);
         if listening.reach.note(is_cut, &listening.shared) {
-            self.serve_listener(slot);
+            self.serve_listener(kind, slot);
         }
     }
 }

@@ -220,7 +220,8 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
 
 fn worker(engine: Engine) -> io::Result<Worker> {
     let limits = engine.inspect().limits();
-    if limits.connection_slots().max(limits.udp_sockets).max(limits.listeners) > ReadySet::LIMIT {
+    let datagrams = limits.udp_sockets.saturating_add(limits.udp_flows);
+    if limits.connection_slots().max(datagrams).max(limits.listeners) > ReadySet::LIMIT {
         return Err(Error::Invalid("more sockets than an engine in its own thread can have").into());
     }
     Ok(Worker::new(engine))

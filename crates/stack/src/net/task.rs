@@ -14,6 +14,7 @@ use std::time::Duration;
 use millstream_route::Prefix;
 use millstream_tcp::Config;
 
+use super::flows::{UdpFlow, UdpFlows};
 use super::mailbox::Answer;
 use super::requests::{TcpRequest, TcpRequests};
 use super::shared::{CONNECTED, READ_END};
@@ -165,6 +166,33 @@ impl TcpRequests {
     /// Has the task woken when there is a request; the one that asked last.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         self.socket.poll_readable(context)
+    }
+}
+
+impl UdpFlows {
+    /// Intercepts as [`open`](Self::open) does; a task waits for that.
+    pub async fn open_async(
+        stack: &Stack,
+        to: Prefix,
+        port: u16,
+        idle: Duration,
+    ) -> io::Result<Self> {
+        let socket = RingSocket::open_async(stack, Self::opening(to, port, idle)).await?;
+        Ok(Self { socket })
+    }
+
+    /// Has the task woken when there is a flow; the one that asked last.
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.socket.poll_readable(context)
+    }
+}
+
+impl UdpFlow {
+    /// Takes it as [`accept`](Self::accept) does; a task waits for that.
+    pub async fn accept_async(self) -> io::Result<UdpSocket> {
+        let socket = self.accepting().await??;
+        socket.base.timeouts.set_nonblocking(true);
+        Ok(UdpSocket { socket: Arc::new(socket) })
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use millstream_packet::Packet;
 
-use super::datagrams::{Incoming, Outgoing};
+use super::datagrams::{FLOW_RING_DATAGRAMS, Incoming, Outgoing, RING_DATAGRAMS};
 use super::mailbox::{Answer, may_wait};
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, CONNECTED, CUT_READ, PASSING_ERROR, READ_END, Shared};
@@ -33,10 +33,7 @@ impl Ends for UdpEnds {
         open: impl Fn(&mut Engine) -> Result<SocketId, Error>,
     ) -> Result<Parts<Self>, Error> {
         let id = sockets.datagrams.bind(&mut sockets.engine, open)?;
-        let (shared, tx, rx) = sockets.datagrams.attach(id);
-        sockets.look_at_new(id);
-        let rx = Side::new(Reading { ring: rx, left: None });
-        Ok((id, shared, Self { tx: Side::new(tx), rx }))
+        Ok(Self::of(sockets, id, RING_DATAGRAMS))
     }
 
     fn close(socket: &mut RingSocket<Self>) {
@@ -49,6 +46,22 @@ impl Ends for UdpEnds {
 
     fn is_writable(&self, shared: &Shared) -> bool {
         self.tx.with(|tx| tx.has_room()) || shared.has(READ_END)
+    }
+}
+
+impl UdpEnds {
+    /// Makes the rings of a flow, whose datagrams wait in the engine.
+    pub fn of_flow(sockets: &mut Sockets, id: SocketId) -> Parts<Self> {
+        let parts = Self::of(sockets, id, FLOW_RING_DATAGRAMS);
+        sockets.datagrams.hand_over(&mut sockets.engine, id.slot());
+        parts
+    }
+
+    fn of(sockets: &mut Sockets, id: SocketId, places: usize) -> Parts<Self> {
+        let (shared, tx, rx) = sockets.datagrams.attach(id, places);
+        sockets.look_at_new(id);
+        let rx = Side::new(Reading { ring: rx, left: None });
+        (id, shared, Self { tx: Side::new(tx), rx })
     }
 }
 

@@ -11,7 +11,7 @@ use super::waiter::take_woke;
 use crate::engine::Sleep;
 use crate::engine::tcp::ending::Lingering;
 use crate::tuning::{GOODBYE, LINGER_LOOK};
-use crate::{Engine, Turn, Undelivered};
+use crate::{Engine, SocketKind, Turn, Undelivered};
 
 /// See the module text.
 pub struct Worker {
@@ -101,9 +101,9 @@ impl Worker {
         }
         mailbox.streams.drain(|slot| sockets.streams.list.note(slot));
         busy |= sockets.streams.serve_due(&mut sockets.engine);
-        mailbox.datagrams.drain(|slot| sockets.datagrams.list.note(slot));
+        mailbox.datagrams.drain(|slot| sockets.note_datagrams(slot));
         busy |= sockets.datagrams.send_due(&mut sockets.engine);
-        mailbox.listeners.drain(|slot| sockets.serve_listener(slot));
+        mailbox.listeners.drain(|slot| sockets.serve_listener(SocketKind::Listener, slot));
         busy
     }
 

@@ -25,7 +25,8 @@ pub const FAR: [&str; 2] = ["10.9.0.2/24", "fd09::2/64"];
 
 /// A pool large enough for any test here.
 pub fn pool() -> Pool {
-    Pool::new(PoolConfig::default()).expect("memory for a pool")
+    let config = PoolConfig { initial_frames: 16 << 10, ..PoolConfig::default() };
+    Pool::new(config).expect("memory for a pool")
 }
 
 /// An engine on one link with the given addresses.

@@ -8,4 +8,5 @@ mod lend;
 mod pair_local;
 mod pair_net;
 mod processes;
+mod simulate;
 mod wait_read;

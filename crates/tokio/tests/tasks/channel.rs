@@ -2,9 +2,13 @@
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::pin::Pin;
 
+use futures_core::Stream;
+use futures_sink::Sink;
 use millstream::link::{ChannelConfig, ChannelReceiver, ChannelSender, channel};
 use millstream::packet::{PacketBatch, Pool, PoolConfig};
+use millstream_tokio::{PacketSink, PacketStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{connection, engine};
@@ -27,13 +31,26 @@ async fn carry(mut from: ChannelReceiver, mut to: ChannelSender) {
     }
 }
 
+/// The same by the traits of streams.
+async fn forward(from: ChannelReceiver, to: ChannelSender) {
+    let (mut from, mut to) = (PacketStream(from), PacketSink(to));
+    while let Some(packet) = poll_fn(|context| Pin::new(&mut from).poll_next(context)).await {
+        let bytes = packet.slices().collect::<Vec<_>>().concat();
+        poll_fn(|context| Sink::<&[u8]>::poll_ready(Pin::new(&mut to), context)).await.unwrap();
+        if Pin::new(&mut to).start_send(&bytes).is_err() {
+            return;
+        }
+        poll_fn(|context| Sink::<&[u8]>::poll_flush(Pin::new(&mut to), context)).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn streams_run_over_packets_that_tasks_carry() {
     const BYTES: usize = 8 << 20;
     let pool = Pool::new(PoolConfig::default()).unwrap();
     let (near, near_in, near_out) = channel(&pool, ChannelConfig::default()).unwrap();
     let (far, far_in, far_out) = channel(&pool, ChannelConfig::default()).unwrap();
-    let carries = [tokio::spawn(carry(near_out, far_in)), tokio::spawn(carry(far_out, near_in))];
+    let carries = [tokio::spawn(carry(near_out, far_in)), tokio::spawn(forward(far_out, near_in))];
     let near = engine(&pool, near, "10.9.0.1", "10.9.0.2");
     let far = engine(&pool, far, "10.9.0.2", "10.9.0.1");
     let (mut client, mut server) = connection(&near, &far).await;

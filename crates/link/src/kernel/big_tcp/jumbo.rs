@@ -13,8 +13,8 @@
 
 use millstream_packet::{Checksum, Packet, Segmentation, SegmentationKind};
 
-use crate::kernel::vnet;
 use crate::medium::network_offset;
+use crate::offload::vnet;
 use crate::{Medium, limits, sys};
 
 /// The Linux that takes such packets without the option.

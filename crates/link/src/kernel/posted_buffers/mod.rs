@@ -7,8 +7,8 @@ use millstream_packet::{BLOCK_ROOM_BYTES, FRAME_SIZE_BYTES, Packet, Pool};
 
 use crate::Placed;
 use crate::iov::NOTHING;
-use crate::kernel::vnet::{self, HEADER_BYTES};
 use crate::limits::{BLOCK_WORTH_BYTES, RECEIVE_HEADROOM_BYTES, SPARE_FRAMES};
+use crate::offload::vnet::{self, HEADER_BYTES};
 
 /// Bytes a received packet finds in each spare frame.
 pub(crate) const FRAME_ROOM_BYTES: usize = FRAME_SIZE_BYTES - RECEIVE_HEADROOM_BYTES;

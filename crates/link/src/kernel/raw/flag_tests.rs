@@ -8,8 +8,8 @@ use std::time::Duration;
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch};
 
 use super::*;
-use crate::kernel::vnet;
 use crate::netdev::Namespace;
+use crate::offload::vnet;
 use crate::sys::{PollEntry, poll};
 use crate::testing::{HOST_PORT, OUR_PORT, Shape, bytes, parse, permitted, pool};
 use crate::{Napi, NapiMode, Tap, TapConfig};

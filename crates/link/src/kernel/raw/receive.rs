@@ -11,8 +11,8 @@ use super::auxiliary::{Auxiliary, auxiliary, put_tag_back};
 use super::ring::{self, ReceiveRing};
 use crate::kernel::kernel_receive::{self, Next, Source};
 use crate::kernel::posted_buffers::FRAME_ROOM_BYTES;
-use crate::kernel::vnet;
 use crate::limits::VLAN_TAG_BYTES;
+use crate::offload::vnet;
 use crate::{DropCause, LinkError, LinkStats, limits};
 
 /// Room for one control message with a `tpacket_auxdata`, aligned as the kernel wants it.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::auxiliary::Trust;
 use super::{Auxiliary, RingConfig};
 use crate::kernel::raw::socket::set;
-use crate::kernel::vnet;
+use crate::offload::vnet;
 use crate::{LinkError, Shown, limits};
 
 /// Granularity in which the kernel counts frames; packets may be longer.

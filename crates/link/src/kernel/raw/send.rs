@@ -7,8 +7,8 @@ use millstream_packet::{BATCH_LIMIT, Packet, PacketBatch, Pool};
 
 use crate::LinkStats;
 use crate::iov::compact;
-use crate::kernel::vnet;
 use crate::limits::{BATCH_SLICES, WRITE_SLICES};
+use crate::offload::vnet;
 
 const NO_SLICE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 

@@ -8,9 +8,9 @@ use super::polling::Polling;
 use super::send::Takes;
 use super::{Napi, TapConfig, TapKind, first_queue};
 use crate::LinkError;
-use crate::kernel::vnet::HEADER_BYTES;
 use crate::limits::{BUSY_PAUSE, BUSY_TRIES};
 use crate::netdev::{self, Namespace, NapiControl, ScatterGather, interface_request};
+use crate::offload::vnet::HEADER_BYTES;
 use crate::sys::{self, check};
 
 pub(super) const TUN_F_CSUM: libc::c_ulong = 0x01;

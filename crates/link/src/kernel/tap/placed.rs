@@ -7,7 +7,7 @@ use millstream_packet::{BATCH_LIMIT, Instant, Pool};
 
 use super::Tap;
 use crate::kernel::kernel_receive::{Next, Source};
-use crate::kernel::vnet;
+use crate::offload::vnet;
 use crate::{DropCause, LinkError, Placed, limits, sys};
 
 /// Room for any packet beside its headers.

@@ -15,8 +15,8 @@ use millstream_packet::{Checksum, Meta, Segmentation, SegmentationKind, sum};
 use crate::Medium;
 use crate::kernel::big_tcp::Jumbo;
 use crate::kernel::raw::socket;
-use crate::kernel::vnet;
 use crate::limits::{PROBE_ATTEMPTS, PROBE_WAIT_MS};
+use crate::offload::vnet;
 use crate::sys::{PollEntry, poll};
 
 const SEGMENT_BYTES: u16 = 1000;

@@ -8,7 +8,7 @@ use super::Tap;
 use super::ring::Reads;
 use crate::kernel::kernel_receive::{self, Next, Source};
 use crate::kernel::posted_buffers::FRAME_ROOM_BYTES;
-use crate::kernel::vnet;
+use crate::offload::vnet;
 use crate::{DropCause, LinkError, LinkStats, sys};
 
 /// Packets expected that make a ring cheaper than a call each.

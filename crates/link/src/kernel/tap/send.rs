@@ -18,7 +18,7 @@ use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
 use crate::kernel::big_tcp::Jumbo;
 use crate::kernel::big_tcp::Longest;
-use crate::kernel::vnet;
+use crate::offload::vnet;
 use crate::offload::{SegmentChecksum, Segmenter, complete_checksum, datagrams, split_datagrams};
 use crate::{DropCause, LinkStats, Medium, limits, sys};
 

@@ -22,8 +22,8 @@ mod restarted;
 
 use super::*;
 use crate::DropCause;
-use crate::kernel::vnet;
 use crate::netdev::Namespace;
+use crate::offload::vnet;
 use crate::sys::{PollEntry, poll};
 use crate::testing::{
     HOST_PORT, KernelSocket, OUR_PORT, Shape, bytes, parse, permitted, pool, turns,

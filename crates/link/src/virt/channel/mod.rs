@@ -14,6 +14,7 @@
 
 #[cfg(test)]
 mod tests;
+mod virtio;
 mod waiting;
 
 use std::io;
@@ -176,9 +177,15 @@ impl ChannelSender {
     /// Sends a copy of a packet.
     pub fn try_send(&mut self, packet: &[u8]) -> io::Result<()> {
         self.check(packet.len(), false)?;
+        self.put(packet, |_| ())
+    }
+
+    /// Puts a copy of a packet, with what is known of it, into the ring.
+    fn put(&mut self, packet: &[u8], know: impl FnOnce(&mut Meta)) -> io::Result<()> {
         self.check_room()?;
-        let packet = Packet::from_slice(&self.pool, 0, packet)
+        let mut packet = Packet::from_slice(&self.pool, 0, packet)
             .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        know(packet.meta_mut());
         self.ring.put(packet).map_err(|_| io::ErrorKind::WouldBlock)?;
         self.tell();
         Ok(())

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::DropCause;
+use crate::offload::vnet;
 use crate::testing::{Shape, bytes, parse, pool};
 
 const NOW: Instant = Instant::from_millis(3);
@@ -163,6 +164,43 @@ fn with_offload_super_segments_pass_whole() {
     link.transmit(NOW, &pool, &mut batch).unwrap();
     let got = receiver.try_recv().unwrap();
     assert_eq!((bytes(&got), *got.meta()), (content, meta));
+}
+
+#[test]
+fn packets_pass_behind_a_virtio_header() {
+    let pool = pool();
+    let config = ChannelConfig { offload: true, ..ChannelConfig::default() };
+    let (mut link, mut sender, mut receiver) = channel(&pool, config).unwrap();
+    let shape = Shape {
+        medium: Medium::Ip,
+        segment: Some(1400),
+        ..Shape::new(false, true, (0..60_000).map(|at| at as u8).collect())
+    };
+    let (sent, plain) = (shape.build(&pool), [0x45; 60]);
+    let behind = [&vnet::encode(sent.meta())[..], &bytes(&sent)].concat();
+    sender.try_send_virtio(&behind).unwrap();
+    sender.try_send_virtio(&[&[0; 10][..], &plain].concat()).unwrap();
+    let mut got = received(&mut link);
+    assert_eq!(
+        (bytes(&got[0]), got[0].meta().segmentation),
+        (bytes(&sent), sent.meta().segmentation)
+    );
+    assert_eq!(got[0].meta().checksum, sent.meta().checksum);
+    let mut batch = PacketBatch::new();
+    got.drain(..).for_each(|packet| batch.push(packet).unwrap());
+    link.transmit(NOW, &pool, &mut batch).unwrap();
+    let mut buffer = vec![0; 65_563];
+    let len = receiver.try_recv_virtio(&mut buffer).unwrap();
+    assert!(buffer[..len] == behind, "the same bytes");
+    assert_eq!(kind(receiver.try_recv_virtio(&mut [0; 69])), io::ErrorKind::InvalidInput);
+    // Refused: too short, of a kind that there is not, and offloads where there are none.
+    let unknown = [&[0, 77, 0, 0, 1, 0, 0, 0, 0, 0][..], &plain].concat();
+    for bytes in [&[0; 9][..], &unknown] {
+        assert_eq!(kind(sender.try_send_virtio(bytes)), io::ErrorKind::InvalidInput);
+    }
+    let (_link, mut sender, _receiver) = small(4);
+    assert_eq!(kind(sender.try_send_virtio(&behind)), io::ErrorKind::InvalidInput);
+    sender.try_send_virtio(&[&[0; 10][..], &plain].concat()).unwrap();
 }
 
 #[test]

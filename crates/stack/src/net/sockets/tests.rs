@@ -15,7 +15,7 @@ fn attach_datagrams(
     sockets: &mut Sockets,
     id: SocketId,
 ) -> (Arc<Shared>, Giver<Outgoing>, Taker<Incoming>) {
-    let parts = sockets.datagrams.attach(id);
+    let parts = sockets.datagrams.attach(id, 256);
     sockets.look_at_new(id);
     parts
 }
