@@ -12,6 +12,7 @@ Examples:
   millstream clog                          # what there is
   millstream clog pullup                   # under two minutes: runs in turns, the picture, the diagnosis
   millstream clog route-lock --json -      # all of it as JSON
+  millstream clog putback-walk --live      # as an engine that is published, to look into while it clogs
 
 Clogged and cured runs take turns in this process, over links in memory. What slows the clogged ones down is in the stack
 itself, and compiled in for this alone: `make clogs` builds such a command. The diagnosis is that of `investigate`, from
@@ -29,6 +30,16 @@ pub struct Arguments {
     /// Seconds of each run
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = crate::values::seconds)]
     seconds: Option<f64>,
+    /// Let it live: the clogged system as an engine that is published (`millstream ps`), with a
+    /// load from outside; at the end its rate is told
+    #[arg(long, conflicts_with_all = ["rounds", "seconds", "json"])]
+    live: bool,
+    /// Minutes that it lives
+    #[arg(long, value_name = "N", default_value_t = 3.0, requires = "live", value_parser = crate::values::seconds)]
+    minutes: f64,
+    /// Let the cure live, in place of the clog
+    #[arg(long, requires = "live")]
+    cured: bool,
     /// Write what was found to this file as JSON ('-': standard output, alone)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -48,11 +59,14 @@ pub use with::clog;
 
 #[cfg(feature = "clogs")]
 mod with {
-    use millstream_lab::clog::{CLOGS, Options, find};
+    use std::time::Duration;
+
+    use millstream_lab::clog::{CLOGS, Clog, Living, Options, find};
     use millstream_lab::runner::Interrupt;
     use millstream_observe::probe::{Want, watch_kernel};
 
     use super::{Arguments, Error, ExitCode};
+    use crate::exits;
     use crate::output::{out, say, tell};
 
     /// Samples of the CPU clock in a second.
@@ -67,6 +81,9 @@ mod with {
         };
         let clog = find(name)?;
         let interrupt = Interrupt::from_signals()?;
+        if arguments.live {
+            return live(clog, arguments, &interrupt);
+        }
         let want = Want { no_system_calls: true, profile_hz: Some(PROFILE_HZ), ..Want::default() };
         if let Err(why) = watch_kernel(&want) {
             say(format_args!(
@@ -82,5 +99,19 @@ mod with {
         let found = clog.run(options, &|| interrupt.check(), &mut say_run)?;
         tell(&found.text(), &found, arguments.json.as_deref())?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Lets one live, and tells its rate as `investigate` reads it.
+    fn live(clog: &Clog, arguments: &Arguments, interrupt: &Interrupt) -> Result<ExitCode, Error> {
+        let time = Duration::try_from_secs_f64(arguments.minutes * 60.0)
+            .map_err(|_| Error::Refused("--minutes: too long".to_owned()))?;
+        let rate = clog.live(&Living {
+            clogged: !arguments.cured,
+            time,
+            is_interrupted: &|| interrupt.is_raised(),
+            say: &|line| say(format_args!("{}: {line}", clog.name)),
+        })?;
+        out(&format!("messages_per_second={rate:.0}\n"))?;
+        Ok(exits::unless_interrupted(interrupt.is_raised()))
     }
 }

@@ -7,7 +7,7 @@
 
 mod diagnosis;
 mod heap;
-
+mod live;
 mod nic;
 mod picture;
 mod placement;
@@ -28,6 +28,7 @@ use millstream_diagnose::stats::{Bootstrap, median};
 use serde::Serialize;
 
 pub use diagnosis::{Diagnosis, Named};
+pub use live::Living;
 
 use millstream_observe::probe::{Config, Sampler};
 use millstream_record::THREADS;
@@ -56,6 +57,7 @@ pub struct Clog {
     seconds: f64,
     rounds: u32,
     run: fn(&Setup) -> io::Result<Seen>,
+    live: Option<fn(&Living<'_>) -> io::Result<f64>>,
     picture: fn(&[RunRecord]) -> String,
 }
 

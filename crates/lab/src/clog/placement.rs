@@ -35,6 +35,7 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 0.4,
     rounds: 24,
     run,
+    live: None,
     picture,
 };
 

@@ -30,6 +30,7 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 0.7,
     rounds: 8,
     run,
+    live: None,
     picture,
 };
 
@@ -91,7 +92,7 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
     let mut config = config(pool);
     config.tcp.recv_buffer_bytes = setup.level as usize;
     config.tcp.recv_auto_tune = false;
-    let (mut engine, socket) = accepting(end, config)?;
+    let (mut engine, socket) = accepting(Box::new(end), config)?;
     let (mut buffer, mut expected) = (vec![0; READ], vec![0; READ + 251]);
     pattern(0, &mut expected);
     let before = counts();

@@ -4,6 +4,8 @@
 //! other reads them one by one. After a while the reader stands still for a moment, as if for a
 //! disk. Each queued message then makes each read slower.
 
+mod live;
+
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,7 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 4.0,
     rounds: 8,
     run,
+    live: Some(live::live),
     picture,
 };
 
@@ -166,12 +169,17 @@ impl Watch {
     }
 }
 
-fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
-    pin(0)?;
+/// Returns the receiver's configuration.
+fn config(pool: &Pool) -> EngineConfig {
     let mut config = EngineConfig::new(pool.clone()).busy_poll(Duration::ZERO);
     config.tcp.recv_buffer_bytes = LIMIT_BYTES;
     config.tcp.recv_auto_tune = false;
-    let (mut engine, socket) = accepting(end, config)?;
+    config
+}
+
+fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
+    pin(0)?;
+    let (mut engine, socket) = accepting(Box::new(end), config(pool))?;
     let before = counts().links_walked;
     let mut watch = Watch::new(pool, setup.time);
     let (stall_from, stall_to) =
@@ -191,18 +199,7 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
         if (stall_from..stall_to).contains(&now) {
             continue;
         }
-        // Not for long, so that the engine has its turns.
-        let until = Instant::now() + Duration::from_micros(100);
-        let mut bytes = [0; MESSAGE];
-        while engine.tcp(socket).read(&mut bytes) == Ok(MESSAGE) {
-            if bytes != message(read) {
-                return Err(io::Error::other("what was received is not what was sent"));
-            }
-            read += 1;
-            if Instant::now() >= until {
-                break;
-            }
-        }
+        read_some(&mut engine, socket, &mut read)?;
     }
     let (from, already) = at_result.unwrap_or_default();
     let seconds = (watch.begun.elapsed() - from).as_secs_f64();
@@ -218,6 +215,23 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
         intervals: watch.finish(),
         ..Seen::default()
     })
+}
+
+/// Reads messages one by one, not for long, so that the engine has its turns. `read` counts them,
+/// and says which comes next. Returns true where there may be more.
+fn read_some(engine: &mut Engine, socket: SocketId, read: &mut u64) -> io::Result<bool> {
+    let until = Instant::now() + Duration::from_micros(100);
+    let mut bytes = [0; MESSAGE];
+    while engine.tcp(socket).read(&mut bytes) == Ok(MESSAGE) {
+        if bytes != message(*read) {
+            return Err(io::Error::other("what was received is not what was sent"));
+        }
+        *read += 1;
+        if Instant::now() >= until {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Takes in what has come, however much that is, and sleeps a little when that is nothing.

@@ -32,6 +32,7 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 0.7,
     rounds: 8,
     run,
+    live: None,
     picture,
 };
 

@@ -31,6 +31,27 @@ fn a_put_back_walks_only_in_the_clog() {
     assert!(cured["reads"] > 0.0 && cured["links_walked"] == 0.0, "{cured:?}");
 }
 
+/// Where the kernel may not be the load, another engine is.
+#[test]
+fn a_put_back_lives_clogged_and_cured_until_its_time_is_over() {
+    for clogged in [true, false] {
+        let told = std::cell::RefCell::new(Vec::new());
+        let living = Living {
+            clogged,
+            time: Duration::from_millis(300),
+            is_interrupted: &|| false,
+            say: &|line| told.borrow_mut().push(line.to_owned()),
+        };
+        find("putback-walk").unwrap().live(&living).unwrap();
+        let told = told.into_inner();
+        assert!(told.len() == 2 && told[0].starts_with("the load is "), "{told:?}");
+    }
+    let living =
+        Living { clogged: true, time: Duration::ZERO, is_interrupted: &|| true, say: &|_| () };
+    let why = find("route-lock").unwrap().live(&living).unwrap_err().to_string();
+    assert!(why.contains("putback-walk"), "those that live are named: {why}");
+}
+
 #[test]
 fn a_frame_of_the_heap_is_allocated_for_each_packet() {
     let clogged = run("heap-per-packet", 0, true);

@@ -76,6 +76,21 @@ fn a_put_back_that_walks_follows_every_link_and_the_cure_none() {
     }
 }
 
+/// A survey goes on where it was, though each read between two of its pages takes the whole chain.
+#[test]
+fn a_survey_of_a_queue_that_is_put_back_comes_to_its_end() {
+    let pool = pool(WALK);
+    let (mut queue, _) = queue(&pool, (100, 2), 1 << 20);
+    let (mut seen, mut from, mut pages) = (Vec::new(), Some(queue.position()), 0);
+    while let Some(at) = from {
+        from = queue.survey(1, at, 8, |piece| seen.push(piece.position));
+        assert_eq!(queue.read(&mut [0; 2]), 2);
+        pages += 1;
+        assert!(pages < 20, "it goes on");
+    }
+    assert_eq!(seen, (0..200).step_by(2).collect::<Vec<u64>>());
+}
+
 #[test]
 fn a_limit_of_payload_holds_a_frame_for_each_byte_and_the_cure_fits_them_into_few() {
     let held = |clogs| {

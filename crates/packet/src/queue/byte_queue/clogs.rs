@@ -38,6 +38,7 @@ impl ByteQueue {
 
     /// Takes the whole chain off the queue, reads from its front, and puts the rest back.
     fn read_and_put_back(&mut self, out: &mut [u8]) -> usize {
+        let survey = self.entries.cursors.take_survey();
         let Some((last, len, held)) = self.entries.take_all() else { return 0 };
         last.set_totals(len, (held / DESCRIPTOR_SIZE_BYTES) as u32);
         last.set_meta(Meta::default());
@@ -47,6 +48,7 @@ impl ByteQueue {
         if !chain.is_empty() {
             count(|counts| counts.links_walked += walk(&chain));
             self.put_back(chain);
+            self.entries.cursors.put_survey(survey, self.entries.front);
         }
         read
     }

@@ -18,7 +18,7 @@ struct Cursor {
 const SURVEY_PATIENCE: u8 = 64;
 
 /// Where somebody left off who only looks at the queue.
-struct Survey {
+pub(crate) struct Survey {
     by: u64,
     cursor: Option<Cursor>,
     /// Requests of others since it went on.
@@ -97,6 +97,23 @@ impl Cursors {
     /// Ends the survey.
     pub(crate) fn end_survey(&mut self) {
         self.survey = None;
+    }
+
+    /// Takes the survey out, for a fault that takes the whole queue and puts the rest back.
+    #[cfg(feature = "clogs")]
+    pub(crate) fn take_survey(&mut self) -> Option<Box<Survey>> {
+        self.survey.take()
+    }
+
+    /// Puts the survey back into a queue that begins at `front` now: its place is forgotten where
+    /// that has left.
+    #[cfg(feature = "clogs")]
+    pub(crate) fn put_survey(&mut self, survey: Option<Box<Survey>>, front: u64) {
+        self.survey = survey.map(|mut survey| {
+            let is_inside = |cursor: &Cursor| cursor.at.wrapping_sub(front) <= i64::MAX as u64;
+            survey.cursor = survey.cursor.filter(is_inside);
+            survey
+        });
     }
 
     /// Remembers where a walk ended, in the place of the cursor that it started from; a walk from
