@@ -32,6 +32,11 @@ impl Refs {
         self.0.load(Ordering::Acquire) == 1
     }
 
+    /// Returns the references, for who looks on: others may change them meanwhile.
+    pub(crate) fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Adds a reference, for a holder. Returns true if that was the only one before.
     #[inline]
     pub(crate) fn share(&self) -> bool {

@@ -2,6 +2,8 @@
 
 use super::{ByteQueue, Entries};
 use crate::limits::DESCRIPTOR_SIZE_BYTES;
+use crate::memory::Entry;
+use crate::packet::Packet;
 
 /// One piece of memory in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +14,30 @@ pub struct Piece {
     pub bytes: usize,
     /// Bytes of memory that it holds.
     pub held_bytes: usize,
+    /// The place of its first byte in its frame: it moves as the piece is read.
+    pub offset_bytes: usize,
+    /// References to its frame, its own among them.
+    pub references: u32,
+}
+
+impl Packet {
+    /// Returns a packet in a queue of packets as a piece, the frame being its first one.
+    pub fn as_piece(&self, position: u64) -> Piece {
+        let (bytes, held_bytes) = (self.len(), self.held_bytes());
+        Piece { bytes, held_bytes, ..Piece::of(self.first(), position) }
+    }
+}
+
+impl Piece {
+    fn of(entry: Entry, position: u64) -> Self {
+        Self {
+            position,
+            bytes: entry.len(),
+            held_bytes: entry.units() as usize * DESCRIPTOR_SIZE_BYTES,
+            offset_bytes: entry.offset(),
+            references: entry.frame().refs().count(),
+        }
+    }
 }
 
 impl ByteQueue {
@@ -62,11 +88,7 @@ impl Entries {
         let (mut entry, mut start) = nearest.unwrap_or((last.next(), 0));
         for _ in 0..most {
             if start >= wanted {
-                see(Piece {
-                    position: self.front.wrapping_add(start as u64),
-                    bytes: entry.len(),
-                    held_bytes: entry.units() as usize * DESCRIPTOR_SIZE_BYTES,
-                });
+                see(Piece::of(entry, self.front.wrapping_add(start as u64)));
             }
             start += entry.len();
             if entry == last {

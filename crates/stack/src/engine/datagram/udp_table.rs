@@ -73,6 +73,8 @@ pub(crate) struct UdpSocket {
     pub queue: VecDeque<Datagram>,
     /// Datagrams that were taken out of it.
     pub taken: u64,
+    /// Datagrams for which it had no room.
+    pub refused: u64,
     pub held_bytes: usize,
     pub limit_bytes: usize,
     pub pending: Readiness,
@@ -250,6 +252,7 @@ impl UdpLayer {
             remote: None,
             queue: VecDeque::new(),
             taken: 0,
+            refused: 0,
             held_bytes: 0,
             limit_bytes: self.limit_bytes,
             pending: Readiness::default(),
@@ -447,6 +450,7 @@ impl UdpSocket {
         if self.held_bytes + held > self.limit_bytes
             || !account.admit_datagram(self.held_bytes, held)
         {
+            self.refused += 1;
             return Err(datagram);
         }
         self.held_bytes += held;

@@ -6,6 +6,7 @@ use millstream_packet::{Counter, counters};
 use millstream_tcp::TcpStats;
 
 use super::clients::ClientStats;
+use super::states::Fullest;
 use crate::stats::EngineStats;
 
 counters! {
@@ -136,6 +137,7 @@ pub fn published() -> Vec<(String, Kind, Counter)> {
     of("", Kind::Counter, &EngineStats::COUNTERS)
         .chain(of("tcp_", Kind::Counter, &TcpStats::COUNTERS))
         .chain(of("", Kind::Gauge, &Levels::COUNTERS))
+        .chain(of("tcp_fullest_queue_", Kind::Gauge, &Fullest::COUNTERS))
         .chain(of("", Kind::Gauge, &StockLevels::COUNTERS))
         .chain(of("control_", Kind::Counter, &ClientStats::COUNTERS))
         .chain(of("link_", Kind::Counter, &LinkStats::COUNTERS))

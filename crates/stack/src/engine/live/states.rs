@@ -1,5 +1,7 @@
-//! Counts of connections by state, and of their armed timers by kind.
+//! Counts of connections by state, and of their armed timers by kind; the receive queue that holds
+//! most.
 
+use millstream_packet::counters;
 use millstream_tcp::{State, TimerKind};
 
 use crate::engine::Engine;
@@ -12,6 +14,25 @@ pub(super) const LOOKED_AT: u32 = 128;
 pub(super) struct Counted {
     pub states: [u64; State::ALL.len()],
     pub timers: [u64; TimerKind::ALL.len()],
+    /// The receive queue that holds most.
+    pub fullest: Fullest,
+}
+
+counters! {
+    /// The receive queue that holds most memory, of all connections.
+    #[derive(Clone, Copy)]
+    pub struct Fullest {
+        /// The number of its connection: `tcpN` of the socket's name.
+        socket: count,
+        /// Its payload.
+        bytes: bytes,
+        /// The memory that it really holds.
+        held_bytes: bytes,
+        /// Its limit.
+        limit_bytes: bytes,
+        /// Bytes that the application has read of it.
+        read_bytes: bytes,
+    }
 }
 
 /// Connections are counted a few at a time: over several publications, if there are more than
@@ -30,6 +51,18 @@ impl States {
         for slot in self.next..end {
             if let Some(socket) = sockets.get(slot) {
                 self.counting.states[socket.conn.state() as usize] += 1;
+                let (_, queue) = socket.conn.queue_stats();
+                let most = &mut self.counting.fullest;
+                if most.limit_bytes == 0 || queue.held_bytes as u64 > most.held_bytes {
+                    let info = socket.conn.info();
+                    *most = Fullest {
+                        socket: slot.into(),
+                        bytes: queue.bytes as u64,
+                        held_bytes: queue.held_bytes as u64,
+                        limit_bytes: info.recv_limit_bytes as u64,
+                        read_bytes: info.bytes_received.saturating_sub(queue.bytes as u64),
+                    };
+                }
                 for (kind, _) in socket.conn.armed_timers() {
                     self.counting.timers[kind as usize] += 1;
                 }

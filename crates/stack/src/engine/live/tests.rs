@@ -265,6 +265,14 @@ fn a_queue_is_told_piece_by_piece_and_counted_a_page_at_a_time() {
     let counted = lines(&all, "sizes").next().expect("it");
     assert_eq!(counted.number("segments"), Some(segments.len() as u64));
     assert_eq!(counted.number("held_bytes"), Some(sum("held_bytes")));
+    // What the other end keeps for a retransmission is referred to by both.
+    let all = pages(&mut near, "census -x");
+    let exact: Vec<_> = lines(&all, "exact").collect();
+    let bytes = exact.iter().map(|one| {
+        one.number("payload_bytes").expect("a size") * one.number("count").expect("a count")
+    });
+    assert_eq!(bytes.sum::<u64>(), 50_000);
+    assert!(exact.iter().all(|one| one.get("side") == Some("receive")), "{exact:?}");
     near.tcp(client).abort();
     settle(&mut near, &mut far);
     assert!(pages(&mut near, &question)[0].starts_with("error "));
@@ -276,9 +284,15 @@ fn datagrams_that_wait_are_told_and_counted_too() {
     let mut engine = engine(None, None);
     let id = engine.sockets().udp_bind("0.0.0.0:9".parse().expect("an address")).expect("a socket");
     let from: std::net::SocketAddr = "10.9.0.2:9".parse().expect("an address");
-    for _ in 0..COUNT {
-        let packet =
-            millstream_packet::Packet::from_slice(&engine.cx.pool, 0, &[7; 100]).expect("frames");
+    // 1,200 of one size, and of each other size one; views of one frame are referred to together.
+    let mut shared = Vec::new();
+    for number in 0..COUNT {
+        let bytes = vec![7; if number < 1200 { 100 } else { number }];
+        let packet = millstream_packet::Packet::from_slice(&engine.cx.pool, 0, &bytes);
+        let packet = packet.expect("frames");
+        if number == 1299 {
+            shared.extend((0..2).map(|_| packet.view(&engine.cx.pool, 0, 9).expect("a view")));
+        }
         let socket = engine.udp.sockets.get_mut(id.slot()).expect("it");
         socket.queue.push_back(crate::engine::datagram::udp_table::Datagram {
             from,
@@ -296,6 +310,31 @@ fn datagrams_that_wait_are_told_and_counted_too() {
     let all = pages(&mut engine, "census");
     assert_eq!(lines(&all, "sizes").next().expect("it").number("segments"), Some(COUNT as u64));
     assert!(all.len() >= COUNT / 512, "{} pages", all.len());
+    let all = pages(&mut engine, "census -x");
+    let exact: Vec<[u64; 3]> = lines(&all, "exact")
+        .map(|one| {
+            ["payload_bytes", "references", "count"].map(|key| one.number(key).expect("a number"))
+        })
+        .collect();
+    let sizes = [[100, 1, 1200]].into_iter().chain((1200..1299).map(|size| [size, 1, 1]));
+    assert_eq!(exact, sizes.chain([[1299, 3, 1]]).collect::<Vec<_>>());
+    assert_eq!(lines(&all, "exact_others").next().and_then(|one| one.number("count")), Some(0));
+}
+
+#[test]
+fn datagrams_that_a_socket_has_no_room_for_are_told_with_its_queue() {
+    let mut talking = talking::Talking::new(1);
+    let (engine, id) = (&mut talking.engine, talking.sockets[0]);
+    engine.udp.sockets.get_mut(id.slot()).expect("it").limit_bytes = 1;
+    for _ in 0..3 {
+        engine.udp(id).send(b"hello", Some(talking::address(0))).expect("sent");
+        while engine.turn(engine.now()).progress {}
+    }
+    for (question, kind) in [("queue udp0.0", "queue"), ("ss", "socket")] {
+        let all = pages(engine, question);
+        let line = lines(&all, kind).next().expect("it");
+        assert_eq!((line.number("refused"), line.number("held_bytes")), (Some(3), Some(0)));
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::LINKS;
 use super::answers::SYN_ACK_TIMER;
 use super::clients::{ClientDrop, ClientStats};
 use super::declared::*;
-use super::states::States;
+use super::states::{Fullest, States};
 use crate::engine::Engine;
 use crate::stages::{Histogram, Stage};
 use crate::stats::EngineStats;
@@ -149,6 +149,8 @@ fn connections(engine: &Engine, states: &States, to: &mut impl Visit) {
     for state in State::ALL {
         to.of(&TCP_SOCKETS, &[("state", &state.name())], counted.states[state as usize]);
     }
+    let fullest = counted.fullest.counters();
+    to.all("tcp_fullest_queue_", (Kind::Gauge, &Fullest::COUNTERS), &[], fullest);
     let tcp = &engine.tcp;
     let mut armed = |kind: &str, count| to.of(&TIMERS_ARMED, &[("kind", &kind)], count);
     for kind in TimerKind::ALL {

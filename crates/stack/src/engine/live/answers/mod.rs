@@ -34,7 +34,7 @@ const SLOT_STEPS: usize = 4;
 pub(super) const PAGE_BYTES: usize = 8 << 10;
 
 /// The answer to an unknown question.
-const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census, links, neigh, route [PREFIX | get ADDRESS], \
+const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census [-x], links, neigh, route [PREFIX | get ADDRESS], \
                          groups, timers [-v], stages ID [N], traces FROM [N], events ID FROM or pool";
 
 /// Answers one question.
@@ -124,7 +124,8 @@ impl Answer {
             ["stages", id, every] => Some(stages::FlowStages::to(id, Some(every))),
             ["traces", from] => traces(from, None),
             ["traces", from, every] => traces(from, Some(every)),
-            ["census"] => Some(Box::<queues::Census>::default()),
+            ["census"] => Some(Box::new(queues::Census::new(false))),
+            ["census", "-x"] => Some(Box::new(queues::Census::new(true))),
             ["links"] => Some(Box::<network::Links>::default()),
             ["neigh"] => Some(Box::<network::Neighbors>::default()),
             ["route"] => Some(Box::<network::Routes>::default()),

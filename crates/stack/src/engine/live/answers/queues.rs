@@ -1,6 +1,8 @@
 //! `queue ID`: the queues of one socket, with each piece where that is asked for (`-v`). `census`:
-//! the sizes of what is queued anywhere.
+//! the sizes of what is queued anywhere, by powers of two; as they are with `-x`.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_live::{Fields, bucket_least};
@@ -11,6 +13,9 @@ use crate::engine::Engine;
 use crate::engine::tcp::table::TcpSocket;
 use crate::socket::{SocketId, SocketKind};
 use crate::stages::Histogram;
+
+/// Different sizes that are told one by one; pieces of others are counted together.
+const EXACT_SIZES: usize = 1024;
 
 /// Steps of a piece that is shown.
 const SHOWN_STEPS: usize = 4;
@@ -71,6 +76,46 @@ impl Sizes {
     }
 }
 
+/// How often pieces were exactly of which size: by queue, payload, memory held and references to
+/// the frame.
+#[derive(Default)]
+struct Exact {
+    counts: BTreeMap<(&'static str, usize, usize, u32), u64>,
+    others: u64,
+}
+
+impl Exact {
+    fn add(&mut self, side: &'static str, piece: &Piece) {
+        let key = (side, piece.bytes, piece.held_bytes, piece.references);
+        let has_room = self.counts.len() < EXACT_SIZES;
+        match self.counts.entry(key) {
+            Entry::Occupied(mut count) => *count.get_mut() += 1,
+            Entry::Vacant(count) if has_room => drop(count.insert(1)),
+            Entry::Vacant(_) => self.others += 1,
+        }
+    }
+
+    /// Writes what was counted and is not written yet, as far as the page has room.
+    fn write(&mut self, page: &mut Page) -> Done {
+        while let Some((&(side, payload, held, references), &count)) = self.counts.first_key_value()
+        {
+            if !page.is_left() {
+                return Done::More;
+            }
+            page.spend(SLOT_STEPS);
+            self.counts.pop_first();
+            let mut line = page.line("exact");
+            line.put("side", side).put("payload_bytes", payload).put("held_bytes", held);
+            line.put("references", references).put("count", count);
+            line.end();
+        }
+        let mut line = page.line("exact_others");
+        line.put("count", self.others);
+        line.end();
+        Done::Last
+    }
+}
+
 /// The queues of one socket.
 pub(super) struct Queue {
     id: SocketId,
@@ -113,18 +158,21 @@ pub(super) struct Census {
     at: Walk,
     reached: Reached,
     sizes: Sizes,
+    exact: Option<Exact>,
+    is_counted: bool,
 }
 
-impl Default for Census {
-    fn default() -> Self {
+impl Census {
+    pub fn new(is_exact: bool) -> Self {
         let at = Walk::over(&[Table::Tcp, Table::Udp, Table::Icmp]);
-        Self { at, reached: Reached::nothing(), sizes: Sizes::default() }
+        let exact = is_exact.then(Exact::default);
+        Self { at, reached: Reached::nothing(), sizes: Sizes::default(), exact, is_counted: false }
     }
 }
 
 impl Pages for Census {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
-        let Self { at, reached, sizes } = self;
+        let Self { at, reached, sizes, exact, is_counted } = self;
         while let Some((table, slot)) = at.here(engine) {
             if !page.is_left() {
                 return Ok(Done::More);
@@ -135,7 +183,12 @@ impl Pages for Census {
                 _ => engine.echo.sockets.get(slot).map(|socket| socket.id),
             };
             page.spend(SLOT_STEPS);
-            let count = &mut |_: &'static str, piece: &Piece| sizes.add(piece);
+            let count = &mut |side, piece: &Piece| {
+                sizes.add(piece);
+                if let Some(exact) = exact {
+                    exact.add(side, piece);
+                }
+            };
             if id.is_some_and(|id| {
                 survey(engine, id, reached, (&mut page.work, 1), count) == Done::More
             }) {
@@ -144,8 +197,10 @@ impl Pages for Census {
             *reached = Reached::nothing();
             at.advance();
         }
-        sizes.write(page);
-        Ok(Done::Last)
+        if !std::mem::replace(is_counted, true) {
+            sizes.write(page);
+        }
+        Ok(exact.as_mut().map_or(Done::Last, |exact| exact.write(page)))
     }
 }
 
@@ -157,6 +212,9 @@ fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut Page) -> Option<()>
         let mut line = page.line("queue");
         line.put("side", "receive").put("datagrams", queue.len);
         line.put("held_bytes", queue.held_bytes).put("limit_bytes", queue.limit_bytes);
+        if let Some(refused) = queue.refused {
+            line.put("refused", refused);
+        }
         line.put("flags", words(&[("readable", queue.len != 0)]));
         line.end();
         return Some(());
@@ -167,15 +225,18 @@ fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut Page) -> Option<()>
     receives.held_bytes = info.recv_queue_held_bytes;
     (receives.limit_bytes, receives.queues) = (info.recv_limit_bytes, 1);
     let send = QueueStats { limit_bytes: info.send_limit_bytes, queues: 1, ..sends };
-    queue_line(page, "send", &send, &send_flags(socket));
-    queue_line(page, "receive", &receives, &receive_flags(socket));
+    let sends_from = engine.cx.limits.tuning.unsent_bytes / 2;
+    queue_line(page, "send", &send, sends_from, &send_flags(socket));
+    queue_line(page, "receive", &receives, 1, &receive_flags(socket));
     Some(())
 }
 
-fn queue_line(page: &mut Page, side: &str, stats: &QueueStats, flags: &str) {
+/// Writes a line about a queue of bytes. At `low_water` bytes whoever waits is told: a writer once
+/// no more than that is unsent, a reader once so many are there.
+fn queue_line(page: &mut Page, side: &str, stats: &QueueStats, low_water: usize, flags: &str) {
     let mut line = page.line("queue");
     line.put("side", side).put("payload_bytes", stats.bytes).put("held_bytes", stats.held_bytes);
-    line.put("limit_bytes", stats.limit_bytes);
+    line.put("limit_bytes", stats.limit_bytes).put("low_water_bytes", low_water);
     line.put("high_water_bytes", stats.high_water_bytes).put("refused", stats.refused);
     line.put("coalesced_bytes", stats.coalesced_bytes).put("flags", flags);
     line.end();
@@ -213,6 +274,7 @@ fn show_piece(side: &str, piece: &Piece, text: &mut String) {
     let mut line = Fields::begin(text, "segment");
     line.put("side", side).put("position", piece.position);
     line.put("payload_bytes", piece.bytes).put("held_bytes", piece.held_bytes);
+    line.put("offset_bytes", piece.offset_bytes).put("references", piece.references);
     line.end();
 }
 
@@ -221,6 +283,8 @@ struct Datagrams<'a> {
     len: usize,
     held_bytes: usize,
     limit_bytes: usize,
+    /// Datagrams for which there was no room, where that is counted.
+    refused: Option<u64>,
     /// The one in a place.
     packet: Box<dyn Fn(usize) -> Option<&'a Packet> + 'a>,
 }
@@ -233,6 +297,7 @@ fn datagrams(engine: &Engine, id: SocketId) -> Option<Datagrams<'_>> {
                 len: socket.queue.len(),
                 held_bytes: socket.held_bytes,
                 limit_bytes: socket.limit_bytes,
+                refused: Some(socket.refused),
                 packet: Box::new(|at| socket.queue.get(at).map(|datagram| &datagram.packet)),
             })
         }
@@ -242,6 +307,7 @@ fn datagrams(engine: &Engine, id: SocketId) -> Option<Datagrams<'_>> {
                 len: socket.queue.len(),
                 held_bytes: socket.held_bytes,
                 limit_bytes: socket.limit_bytes,
+                refused: None,
                 packet: Box::new(|at| socket.queue.get(at).map(|echo| &echo.packet)),
             })
         }
@@ -294,8 +360,7 @@ fn survey_datagrams(
     let from = (reached.from.unwrap_or(0) as usize).min(queue.len);
     let end = (from + work.left().div_ceil(each)).min(queue.len);
     for (at, packet) in (from..end).filter_map(|at| Some((at, (queue.packet)(at)?))) {
-        let (bytes, held_bytes) = (packet.len(), packet.held_bytes());
-        see("receive", &Piece { position: at as u64, bytes, held_bytes });
+        see("receive", &packet.as_piece(at as u64));
     }
     work.spend(each * (end - from));
     reached.from = Some(end as u64);

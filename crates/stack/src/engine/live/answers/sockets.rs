@@ -55,7 +55,7 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
                 line.put("remote", remote);
             }
             line.put("recv_q", one.queue.len()).put("held_bytes", one.held_bytes);
-            line.put("limit_bytes", one.limit_bytes);
+            line.put("limit_bytes", one.limit_bytes).put("refused", one.refused);
             if let Some(rule) = engine.udp.rules.list.iter().find(|rule| rule.id == one.id) {
                 line.put("intercepts", rule.target.prefix);
             }
