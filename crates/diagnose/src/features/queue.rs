@@ -1,7 +1,7 @@
 //! Features from a queue that was looked at over time: does the rate fall as it grows, and is its
 //! limit kept?
 
-use millstream_record::{RunRecord, keys};
+use millstream_record::{EngineSeries, RunRecord, keys};
 
 use super::{Seen, distance};
 
@@ -10,25 +10,73 @@ const SHORT: f64 = 10.0;
 /// Intervals, and how far apart the lengths of the queue have to be, for a slope.
 const INTERVALS_LEAST: usize = 4;
 const LENGTHS_APART: f64 = 10.0;
+/// Memory that a frame of an engine holds, with its descriptor.
+const FRAME_BYTES: f64 = 2112.0;
+
+/// A queue over time: what was in it at the end of each interval, the rate at which it was read
+/// then, the memory that it held, and its limit.
+struct Watched {
+    entries: Vec<f64>,
+    rates: Option<Vec<f64>>,
+    held: Vec<f64>,
+    limit: Option<f64>,
+}
 
 pub(super) fn queue(seen: &mut Seen, run: &RunRecord) {
+    let watched = of_run(run).into_iter().chain(
+        run.probes.engine_series.iter().filter_map(|one| of_engine(one, &run.probes.times_s)),
+    );
+    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    // Of several the one that held most.
+    let found = watched.max_by(|one, other| most(&one.held).total_cmp(&most(&other.held)));
+    let Some(Watched { entries, rates, held, limit }) = found else { return };
+    seen.put("queue_entries_most", most(&entries), distance::PROTOCOL);
+    // Without a long queue nothing slows down by one.
+    if let Some(slope) = rates.map(|rates| slope(&entries, &rates).unwrap_or(0.0)) {
+        seen.put("rate_at_tenfold_queue", 10.0_f64.powf(slope), distance::PROTOCOL);
+    }
+    if let Some(limit) = limit.filter(|limit| *limit > 0.0) {
+        seen.put("queue_held_over_limit", most(&held) / limit, distance::PROTOCOL);
+    }
+}
+
+/// Returns the queue that a workload looks at itself.
+fn of_run(run: &RunRecord) -> Option<Watched> {
     let series = |key: &str| run.intervals.series.get(key);
-    if let Some(entries) = series(keys::QUEUE_ENTRIES) {
-        let most = entries.iter().copied().fold(0.0, f64::max);
-        seen.put("queue_entries_most", most, distance::PROTOCOL);
-        let rates = [keys::PACKETS, keys::THROUGHPUT].into_iter().find_map(series);
-        // Without a long queue nothing slows down by one.
-        let slope = rates.map(|rates| slope(entries, rates).unwrap_or(0.0));
-        slope.into_iter().for_each(|slope| {
-            seen.put("rate_at_tenfold_queue", 10.0_f64.powf(slope), distance::PROTOCOL);
-        });
+    let entries = series(keys::QUEUE_ENTRIES)?.clone();
+    let rates = [keys::PACKETS, keys::THROUGHPUT].into_iter().find_map(series).cloned();
+    let held = series(keys::QUEUE_HELD).cloned().unwrap_or_default();
+    Some(Watched { entries, rates, held, limit: run.result(keys::QUEUE_LIMIT) })
+}
+
+/// Returns the fullest receive queue of an engine, as it published it; each frame counts as an
+/// entry. Intervals in which another connection's came to be the fullest are left out.
+fn of_engine(engine: &EngineSeries, times_s: &[f64]) -> Option<Watched> {
+    let gauge = |name: &str| -> Option<Vec<Option<u64>>> {
+        let name = format!("tcp_fullest_queue_{name}");
+        let constant = || Some(vec![Some(*engine.constant.get(&name)?); times_s.len()]);
+        engine.gauges.get(&name).cloned().or_else(constant)
+    };
+    let (held, read) = (gauge("held_bytes")?, gauge("read_bytes")?);
+    let limit = gauge("limit_bytes")?.into_iter().flatten().max().map(|limit| limit as f64);
+    // The first connection is number 0, which is not kept where it stays so.
+    let socket = gauge("socket").unwrap_or_default();
+    let (mut entries, mut rates, mut all_held) = (Vec::new(), Vec::new(), Vec::new());
+    let mut before = None;
+    for (at, (held, read)) in held.into_iter().zip(read).enumerate() {
+        let (Some(held), Some(read), Some(&time)) = (held, read, times_s.get(at + 1)) else {
+            continue;
+        };
+        let of = socket.get(at).copied().flatten().unwrap_or(0);
+        if let Some((then, had, other)) = before.replace((time, read, of))
+            && (time > then && of == other)
+        {
+            rates.push(read.saturating_sub(had) as f64 / (time - then));
+            entries.push(held as f64 / FRAME_BYTES);
+            all_held.push(held as f64);
+        }
     }
-    if let (Some(held), Some(limit)) = (series(keys::QUEUE_HELD), run.result(keys::QUEUE_LIMIT))
-        && limit > 0.0
-    {
-        let most = held.iter().copied().fold(0.0, f64::max);
-        seen.put("queue_held_over_limit", most / limit, distance::PROTOCOL);
-    }
+    Some(Watched { entries, rates: Some(rates), held: all_held, limit })
 }
 
 /// The slope of the rate over the length of the queue, both as logarithms: the median of the slopes
@@ -60,6 +108,7 @@ fn slope(entries: &[f64], rates: &[f64]) -> Option<f64> {
 mod tests {
     use super::super::features;
     use super::*;
+    use millstream_record::Series;
 
     fn run(entries: &[f64], rates: &[f64]) -> RunRecord {
         let mut run = RunRecord::new("x");
@@ -92,6 +141,51 @@ mod tests {
         let short = run(&[3.0; 12], &falling);
         assert_eq!(of(&short, "rate_at_tenfold_queue"), Some(1.0));
         assert_eq!(of(&short, "queue_entries_most"), Some(3.0));
+    }
+
+    /// An engine that any program has publishes its fullest queue: what the laboratory's own series
+    /// say, its gauges do.
+    #[test]
+    fn the_queue_of_an_engine_is_seen_in_what_it_publishes() {
+        let frames: Vec<u64> = (0..12).map(|at| 100 * (1 << at)).collect();
+        // In each second so many messages as the queue at its beginning lets through.
+        let reads = |rate: &dyn Fn(u64) -> u64| -> Series {
+            let mut read = 0;
+            let before = [10].into_iter().chain(frames.iter().copied());
+            before
+                .take(12)
+                .map(|frames| {
+                    read += rate(frames);
+                    Some(read)
+                })
+                .collect()
+        };
+        let engine = |read: Series| EngineSeries {
+            gauges: [
+                (
+                    "tcp_fullest_queue_held_bytes".to_owned(),
+                    frames.iter().map(|n| Some(n * 2112)).collect(),
+                ),
+                ("tcp_fullest_queue_read_bytes".to_owned(), read),
+            ]
+            .into(),
+            constant: [("tcp_fullest_queue_limit_bytes".to_owned(), 1 << 18)].into(),
+            ..EngineSeries::default()
+        };
+        let run = |read: Series| {
+            let mut run = RunRecord::new("x");
+            run.probes.times_s = (0..13).map(f64::from).collect();
+            run.probes.engine_series.push(engine(read));
+            run
+        };
+        let walks = run(reads(&|frames| 100_000_000 / frames));
+        let slow = of(&walks, "rate_at_tenfold_queue").unwrap();
+        assert!((slow - 0.1).abs() < 0.01, "{slow}");
+        assert_eq!(of(&walks, "queue_entries_most"), Some(204_800.0));
+        let over = of(&walks, "queue_held_over_limit").unwrap();
+        assert!((over - 204_800.0 * 2112.0 / 262_144.0).abs() < 1e-6, "{over}");
+        let even = run(reads(&|_| 100_000));
+        assert_eq!(of(&even, "rate_at_tenfold_queue"), Some(1.0));
     }
 
     #[test]
