@@ -96,7 +96,7 @@ pub enum Command {
     Metrics(crate::live::Metrics),
     /// The sockets of an engine that runs: state, ends, queues, memory held; with -i all of
     /// TCP_INFO, with -a handshakes and TIME-WAIT
-    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    #[command(after_long_help = crate::live::SS_HELP)]
     Ss(crate::live::Ss),
     /// The queues of one socket: payload, memory held, limits, who waits; with -v each segment, of
     /// a listener each connection that waits
@@ -104,7 +104,11 @@ pub enum Command {
     Queue(crate::live::Queue),
     /// The sizes of all that is queued in an engine, by powers of two: payload, and memory held
     #[command(after_long_help = crate::live::SOCKETS_HELP)]
-    Census(crate::live::One),
+    Census(crate::live::Census),
+    /// Write all that engines publish and answer to a file, to be looked at later (`--from FILE` of
+    /// every command that looks); or compare two such files
+    #[command(after_long_help = crate::live::SNAPSHOT_HELP)]
+    Snapshot(crate::live::KeepSnapshot),
     /// The links of an engine: rings, counters, drops by cause
     #[command(after_long_help = crate::live::SOCKETS_HELP)]
     Links(crate::live::One),

@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Look into an engine that runs",
         &[
             "ps", "netstat", "ss", "queue", "census", "links", "pool", "neigh", "route", "groups",
-            "timers", "drops", "stages", "trace", "events", "metrics",
+            "timers", "snapshot", "drops", "stages", "trace", "events", "metrics",
         ],
     ),
     ("Put back", &["undo"]),

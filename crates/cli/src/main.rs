@@ -86,6 +86,7 @@ fn main() -> ExitCode {
         Command::Ss(one) => live::ss(&one),
         Command::Queue(one) => live::queue(&one),
         Command::Census(one) => live::census(&one),
+        Command::Snapshot(one) => live::snapshot(&one),
         Command::Links(one) => live::links(&one),
         Command::Pool(one) => live::pool(&one),
         Command::Neigh(one) => live::neigh(&one),

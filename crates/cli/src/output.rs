@@ -123,6 +123,11 @@ pub fn out_json(object: Value) -> Result<(), Error> {
     out(&format!("{}\n", versioned(object)))
 }
 
+/// Writes JSON objects to the standard output, likewise, each in a line.
+pub fn lines_of_json(objects: impl Iterator<Item = Value>) -> Result<(), Error> {
+    out(&objects.map(|object| format!("{}\n", versioned(object))).collect::<String>())
+}
+
 /// Returns a JSON object with the version that all JSON of this program has.
 pub fn versioned(mut object: Value) -> Value {
     object["format"] = FORMAT_VERSION.into();

@@ -34,7 +34,7 @@ pub const HELP: &str = "\
 Examples:
   millstream probe                                   # the table of every CPU each second, until interrupted
   millstream probe --histograms -- iperf3 -c 192.0.2.1
-  millstream probe --profile 99 --flame flame.svg --count 10
+  millstream probe --profile 99 --stacks 20 --flame flame.svg --count 10
   millstream probe --uprobe /usr/lib/x86_64-linux-gnu/libc.so.6:malloc --count 5
   millstream probe --kernel-function tcp_v4_rcv --count 5
   millstream probe --budget -- wrk -d 5 http://127.0.0.1/    # where the time of both ends goes
@@ -62,6 +62,9 @@ pub struct Arguments {
     /// Sample the stacks of every CPU so many times in a second
     #[arg(long, value_name = "HZ", value_parser = whole::<u32>)]
     profile: Option<u32>,
+    /// Tell at the end the N stacks that the profile met most, of programs and of the kernel
+    #[arg(long, value_name = "N", requires = "profile", value_parser = whole::<u32>)]
+    stacks: Option<u32>,
     /// Write the profile to this file as a flame graph (SVG)
     #[arg(long, value_name = "FILE", requires = "profile")]
     flame: Option<PathBuf>,
@@ -181,7 +184,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     let probes = sampler.stop();
     let watched_s = begun.elapsed().as_secs_f64();
     if let Some(kernel) = &probes.kernel {
-        out(&text(kernel, watched_s))?;
+        out(&text(kernel, watched_s, arguments.stacks.unwrap_or(0) as usize))?;
         if let Some(path) = &arguments.flame {
             let drawn = flame_graph("CPU clock", &kernel.profile);
             write_whole(path, drawn.as_bytes())?;

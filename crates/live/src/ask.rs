@@ -57,6 +57,11 @@ impl Segment {
         patience: Duration,
         mut each: impl FnMut(Record) -> ControlFlow<()>,
     ) -> Result<(), AskError> {
+        if let Some(kept) = self.kept() {
+            let lines = kept.answer(question).map_err(AskError::Refused)?;
+            let _ = lines.into_iter().try_for_each(each);
+            return Ok(());
+        }
         let mut stream = UnixStream::connect(self.socket_path()).map_err(AskError::Socket)?;
         stream.set_read_timeout(Some(patience)).map_err(AskError::Socket)?;
         stream.set_write_timeout(Some(patience)).map_err(AskError::Socket)?;

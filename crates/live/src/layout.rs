@@ -16,6 +16,7 @@
 use millstream_foreign::shown;
 
 use crate::error::Damage;
+use crate::record::Record;
 
 /// The first eight bytes.
 pub(crate) const MAGIC: [u8; 8] = *b"millstrm";
@@ -87,6 +88,20 @@ pub struct Header {
 }
 
 impl Header {
+    /// Returns the header that a line of a kept engine tells of.
+    pub(crate) fn of(line: &Record) -> Self {
+        let number = |key: &str| line.number(key).unwrap_or(0);
+        Self {
+            name: line.get("name").unwrap_or("-").to_owned(),
+            pid: number("pid") as u32,
+            number: number("number") as u32,
+            began_ns: number("began_ns"),
+            every_ns: number("every_ns"),
+            slot_bytes: SLOT_BYTES,
+            capacity: CAPACITY,
+        }
+    }
+
     /// Returns its bytes in a segment.
     pub(crate) fn encode(&self) -> [u8; HEADER_USED_BYTES] {
         let mut bytes = [0; HEADER_USED_BYTES];

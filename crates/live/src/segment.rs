@@ -1,5 +1,6 @@
 //! The reader's end of a segment.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -12,6 +13,7 @@ use millstream_foreign::lines;
 use crate::error::Damage;
 use crate::file::{SOCKET, open_regular};
 use crate::layout::{HEADER_USED_BYTES, Header, SLOT_HEAD_BYTES, SlotHead, sum, u64_at};
+use crate::record::Record;
 use crate::schema::{Entry, Kind, parse};
 
 /// Number of times that a snapshot is read which was changed meanwhile. Each slot is written every
@@ -22,11 +24,34 @@ const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// A segment, open for reading. It can be read as long as this exists, also when its engine has
-/// removed it.
+/// removed it. Or one that was kept ([`Kept`]): then it says what it said at that time.
 #[derive(Debug)]
 pub struct Segment {
-    file: File,
+    source: Source,
     path: PathBuf,
+    header: Header,
+}
+
+/// Where a segment is read.
+#[derive(Debug)]
+enum Source {
+    File(Published),
+    Kept(Kept),
+}
+
+/// An engine at one time: what it published, and its answers.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Its values.
+    pub snapshot: Snapshot,
+    /// Its answers, by question: their lines, or why there is none.
+    pub answers: BTreeMap<String, Result<Vec<Record>, String>>,
+}
+
+/// The file of a segment.
+#[derive(Debug)]
+struct Published {
+    file: File,
     header: Header,
     schema: Option<Known>,
     /// Memory for a slot.
@@ -64,7 +89,21 @@ impl Segment {
         let mut bytes = [0; HEADER_USED_BYTES];
         file.read_exact_at(&mut bytes, 0).map_err(short)?;
         let header = Header::decode(&bytes)?;
-        Ok(Self { file, path: path.to_owned(), header, schema: None, slot: Vec::new() })
+        let published = Published { file, header: header.clone(), schema: None, slot: Vec::new() };
+        Ok(Self { source: Source::File(published), path: path.to_owned(), header })
+    }
+
+    /// Returns the segment of an engine that was kept in the file at `path`.
+    pub(crate) fn of_kept(path: PathBuf, header: Header, kept: Kept) -> Self {
+        Self { source: Source::Kept(kept), path, header }
+    }
+
+    /// Returns what was kept; `None` of an engine that is read where it publishes.
+    pub fn kept(&self) -> Option<&Kept> {
+        match &self.source {
+            Source::File(_) => None,
+            Source::Kept(kept) => Some(kept),
+        }
     }
 
     /// Returns its header.
@@ -84,10 +123,12 @@ impl Segment {
 
     /// Returns true while its engine lives, which holds the file's lock as long as it does. (A
     /// child that the engine's process has forked, and that has not called `exec`, holds it, too.)
+    /// One that was kept did.
     pub fn is_running(&self) -> bool {
-        match self.file.try_lock_shared() {
+        let Source::File(Published { file, .. }) = &self.source else { return true };
+        match file.try_lock_shared() {
             Ok(()) => {
-                let _ = self.file.unlock();
+                let _ = file.unlock();
                 false
             }
             Err(_) => true,
@@ -101,6 +142,15 @@ impl Segment {
     /// [`Damage::Unsettled`] when it was changed each time, or neither slot has a whole snapshot;
     /// what is wrong with the file, otherwise.
     pub fn read(&mut self) -> Result<Snapshot, Damage> {
+        match &mut self.source {
+            Source::File(published) => published.read(),
+            Source::Kept(kept) => Ok(kept.snapshot.clone()),
+        }
+    }
+}
+
+impl Published {
+    fn read(&mut self) -> Result<Snapshot, Damage> {
         let (mut before, mut last) = (None, Damage::Unsettled);
         for attempt in 0..TRIES {
             if attempt > 1 {
@@ -209,6 +259,13 @@ fn short(error: io::Error) -> Damage {
 }
 
 impl Snapshot {
+    /// Returns a snapshot of `values`, which this schema describes.
+    pub(crate) fn of(times: [u64; 3], schema: &str, values: Vec<u64>) -> Result<Self, Damage> {
+        let [sequence, time_ns, engine_ns] = times;
+        let entries = parse(schema, values.len())?.into();
+        Ok(Self { sequence, time_ns, engine_ns, entries, values })
+    }
+
     /// Returns all entries in the engine's order, each with its values (one; of a histogram one for
     /// each power of two).
     pub fn iter(&self) -> impl Iterator<Item = (&Entry, &[u64])> {

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use millstream_record::{CrossCallRecord, KernelActivity, LockWaitRecord, SampledRecord};
+use millstream_record::{
+    CrossCallRecord, KernelActivity, LockWaitRecord, SampledRecord, StackRecord,
+};
 
 use crate::frame::{Chapter, Frame, Grid, Part, Row, Section};
 
@@ -13,8 +15,8 @@ const TOP: usize = 10;
 const FRAMES: usize = 6;
 const BAR: f64 = 40.0;
 
-/// Returns all of it, over `seconds`.
-pub fn text(kernel: &KernelActivity, seconds: f64) -> String {
+/// Returns all of it, over `seconds`, with the `stacks` commonest stacks.
+pub fn text(kernel: &KernelActivity, seconds: f64, stacks: usize) -> String {
     let seconds = seconds.max(1e-9);
     let section = |heading: &str, parts| Section::new(Chapter::NONE, heading, parts);
     let calls = |list: &[CrossCallRecord]| {
@@ -59,10 +61,28 @@ pub fn text(kernel: &KernelActivity, seconds: f64) -> String {
         section("Waits for locks, by who asked", vec![Part::Grid(waits)]),
     ];
     sections.extend(histograms(kernel));
+    sections.extend(commonest(kernel, stacks));
     let cost = format!("What the programs cost while that was counted, {} together", ms(all));
     sections.push(section(&cost, vec![Part::Grid(costs)]));
     sections.push(section("", vec![Part::lines(absent.collect())]));
     format!("\n{}", Frame { title: String::new(), sections }.text())
+}
+
+/// Returns the stacks that the CPU clock met most, each with its share of all samples and the
+/// innermost function first.
+fn commonest(kernel: &KernelActivity, most: usize) -> Option<Section<'static>> {
+    let all: u64 = kernel.profile.iter().map(StackRecord::count).sum();
+    let mut stacks: Vec<&StackRecord> = kernel.profile.iter().collect();
+    stacks.sort_by_key(|one| std::cmp::Reverse(one.count()));
+    let mut lines = Vec::new();
+    for one in stacks.into_iter().take(most) {
+        let share = 100.0 * one.count() as f64 / all.max(1) as f64;
+        lines.push(format!("{share:5.1} %  {:6}  {}", one.count(), one.process()));
+        let functions = one.stack.iter().skip(1).rev();
+        lines.extend(functions.map(|function| format!("{:19}{function}", "")));
+    }
+    let heading = format!("Stacks that the CPU clock met most, of {all} samples");
+    (!lines.is_empty()).then(|| Section::new(Chapter::NONE, heading, vec![Part::lines(lines)]))
 }
 
 /// Returns the accuracy of a count, as text.
@@ -193,6 +213,10 @@ mod tests {
             ..histogram(0, &[(512, 1)])
         };
         let sampled = SampledRecord { share: 0.016, windows: 8, error: Some(0.1), low_by: 0.2 };
+        let stack = |(function, count): (&str, u64)| StackRecord {
+            stack: ["reader", "main", function].map(str::to_owned).into(),
+            by_cpu: vec![count],
+        };
         let kernel = KernelActivity {
             cross_calls: vec![call],
             lock_waits: vec![wait.clone(), LockWaitRecord { longest_s: 1e-6, ..wait }],
@@ -203,10 +227,11 @@ mod tests {
             ],
             counts: [("system_calls".to_owned(), vec![2000.0, 1000.0])].into(),
             sampled: [("system_calls".to_owned(), sampled)].into(),
+            profile: [("walk", 3), ("read", 6), ("idle", 1)].map(stack).into(),
             absent: [("napi_polls".to_owned(), "napi_poll: no such tracepoint".to_owned())].into(),
             ..KernelActivity::default()
         };
-        let text = text(&kernel, 2.0);
+        let text = text(&kernel, 2.0, 2);
         for line in [
             "10.0  smp_call  has run flush_tlb_func  smp_call < flush_tlb_mm_range",
             "0.016 ms      8  2.0 µs   5.0 µs  udp_recvmsg  spin",
@@ -215,9 +240,13 @@ mod tests {
             "system calls: 1500/s, counted in 1.60 % of the time (8 windows), ± 10.0 %; up to 25.0 % more where",
             "system_call_0: 1, mean 10.00 µs (of those begun in 0.80 % of the time)",
             "longer      3  that were not timed",
+            "Stacks that the CPU clock met most, of 10 samples",
+            " 60.0 %       6  reader\n                     read\n                     main\n",
+            " 30.0 %       3  reader\n                     walk\n",
         ] {
             assert!(text.contains(line), "{line:?} in\n{text}");
         }
+        assert!(!text.contains("10.0 %       1  reader"), "as many as were asked for: {text}");
         // Buckets without a time stand between those with.
         let bars: Vec<&str> = text.lines().filter(|line| line.contains(" µs ")).collect();
         assert!(

@@ -63,7 +63,7 @@ fn reasons(now: &Snapshot) -> Vec<Reason> {
 
 /// Shows them.
 pub fn drops(arguments: &Drops) -> Result<ExitCode, Error> {
-    let segments = engines::meant(arguments.which.engine())?;
+    let segments = engines::meant(arguments.which.place())?;
     let several = segments.len() > 1;
     arguments.again.look(segments, |id, before, now| {
         let old = before.map(reasons);

@@ -1,11 +1,15 @@
 //! The engines that there are, and which one is meant.
 
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
 use std::process::ExitCode;
 
 use millstream::link::sys::effective_uid;
-use millstream::live::{Directory, Segment};
+use millstream::live::{Directory, Segment, read_kept};
 use millstream_record::error::Error;
 
+use super::Place;
 use crate::output::{out, say};
 
 /// Returns the ID of an engine: its name, its process, and its number there.
@@ -14,8 +18,15 @@ pub fn id(segment: &Segment) -> String {
     format!("{}-{}-{}", header.name, header.pid, header.number)
 }
 
-/// Returns all engines of this user. Those that cannot be read are named on the standard error.
-pub fn all() -> Result<Vec<Segment>, Error> {
+/// Returns all engines of this user, or those in the file `from`. Those that cannot be read are
+/// named on the standard error.
+pub fn all(from: Option<&Path>) -> Result<Vec<Segment>, Error> {
+    if let Some(path) = from {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(Error::file(name.clone()))?;
+        return read_kept(path, BufReader::new(file))
+            .map_err(|damage| Error::Refused(format!("{name}: {damage}")));
+    }
     let mut segments = Vec::new();
     for directory in Directory::all_of_user(effective_uid()) {
         let path = directory.path().display().to_string();
@@ -29,8 +40,9 @@ pub fn all() -> Result<Vec<Segment>, Error> {
     Ok(segments)
 }
 
-/// Returns the engines that are meant by `text`, one at least; without it all, by their IDs.
-pub fn meant(text: Option<&str>) -> Result<Vec<Segment>, Error> {
+/// Returns the engines that are meant, one at least, by their IDs.
+pub fn meant(place: Place<'_>) -> Result<Vec<Segment>, Error> {
+    let text = place.engine;
     let is_meant = |segment: &Segment| {
         text.is_none_or(|text| {
             let header = segment.header();
@@ -38,7 +50,7 @@ pub fn meant(text: Option<&str>) -> Result<Vec<Segment>, Error> {
             header.name == text || numbers.iter().any(|one| one == text) || id(segment) == text
         })
     };
-    let mut found: Vec<Segment> = all()?.into_iter().filter(is_meant).collect();
+    let mut found: Vec<Segment> = all(place.from)?.into_iter().filter(is_meant).collect();
     found.sort_by_key(id);
     match (found.is_empty(), text) {
         (false, _) => Ok(found),
@@ -51,14 +63,14 @@ pub fn meant(text: Option<&str>) -> Result<Vec<Segment>, Error> {
     }
 }
 
-/// Returns the engine that is meant by `text`, or the only one: for what can be of one alone.
-pub fn one(text: Option<&str>) -> Result<Segment, Error> {
-    only(meant(text)?)
+/// Returns the engine that is meant, or the only one: for what can be of one alone.
+pub fn one(place: Place<'_>) -> Result<Segment, Error> {
+    only(meant(place)?)
 }
 
-/// Returns the engine that is meant by `text`; of several the one of which `has` is true.
-pub fn one_that(text: Option<&str>, has: impl Fn(&Segment) -> bool) -> Result<Segment, Error> {
-    let (have, others): (Vec<_>, Vec<_>) = meant(text)?.into_iter().partition(has);
+/// Returns the engine that is meant; of several the one of which `has` is true.
+pub fn one_that(place: Place<'_>, has: impl Fn(&Segment) -> bool) -> Result<Segment, Error> {
+    let (have, others): (Vec<_>, Vec<_>) = meant(place)?.into_iter().partition(has);
     only(if have.is_empty() { others } else { have })
 }
 
@@ -70,14 +82,14 @@ fn only(mut found: Vec<Segment>) -> Result<Segment, Error> {
     Err(Error::Refused(format!("several engines; name one: {}", ids.join(", "))))
 }
 
-/// Shows each engine that `text` names, below its ID where there are several and text is written. A
+/// Shows each engine that is meant, below its ID where there are several and text is written. A
 /// failure for some of several is a note; for all of them it is the error.
 pub fn each(
-    text: Option<&str>,
+    place: Place<'_>,
     json: bool,
     mut show: impl FnMut(&mut Segment) -> Result<(), Error>,
 ) -> Result<ExitCode, Error> {
-    let mut found = meant(text)?;
+    let mut found = meant(place)?;
     let several = found.len() > 1;
     let (mut failed, mut shown) = (None, false);
     for segment in &mut found {

@@ -10,7 +10,7 @@ use millstream_record::error::Error;
 use serde_json::{Map, Value, json};
 
 use super::ask::{ask, has_socket};
-use super::{engines, unreadable};
+use super::{Of, engines, unreadable};
 use crate::output::{out, say};
 use crate::values::seconds;
 
@@ -30,9 +30,8 @@ const SECONDS_MOST: f64 = 86_400.0;
 pub struct Events {
     /// The connection, as `millstream ss` names it
     id: String,
-    /// The engine [default: the only one]
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
+    #[command(flatten)]
+    of: Of,
     /// Watch it for SECONDS
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     seconds: f64,
@@ -47,7 +46,7 @@ pub fn events(arguments: &Events) -> Result<ExitCode, Error> {
         return Err(Error::Refused(format!("--seconds is 0 to {SECONDS_MOST}")));
     }
     let mut segment =
-        engines::one_that(arguments.engine.as_deref(), |one| has_socket(one, &arguments.id))?;
+        engines::one_that(arguments.of.place(), |one| has_socket(one, &arguments.id))?;
     let now = segment.read().map_err(|damage| unreadable(&segment, &damage))?;
     let mut watch = Watch {
         id: &arguments.id,

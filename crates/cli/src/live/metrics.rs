@@ -91,7 +91,7 @@ fn help(name: &str) -> Option<&'static str> {
 /// Returns the values that all engines publish now.
 fn text() -> Result<String, Error> {
     let mut families = Families::default();
-    for mut segment in engines::all()? {
+    for mut segment in engines::all(None)? {
         // One that ends meanwhile is left out.
         if let Ok(now) = segment.read() {
             families.add(&segment, &now);

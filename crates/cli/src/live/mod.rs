@@ -5,6 +5,7 @@ mod columns;
 mod drops;
 mod engines;
 mod events;
+mod filter;
 mod flow_stages;
 mod histogram;
 mod http;
@@ -12,7 +13,9 @@ mod metrics;
 mod netstat;
 mod network;
 mod ps;
+mod snapshot;
 mod sockets;
+mod ss;
 mod stages;
 mod trace;
 mod traced;
@@ -23,10 +26,13 @@ pub use metrics::{HELP as METRICS_HELP, Metrics, metrics};
 pub use netstat::{HELP as NETSTAT_HELP, Netstat, netstat};
 pub use network::{RouteTable, Timers, groups, links, neigh, pool, route, timers};
 pub use ps::{Ps, ps};
-pub use sockets::{HELP as SOCKETS_HELP, Queue, Ss, census, queue, ss};
+pub use snapshot::{HELP as SNAPSHOT_HELP, Snapshot as KeepSnapshot, snapshot};
+pub use sockets::{Census, HELP as SOCKETS_HELP, Queue, census, queue};
+pub use ss::{HELP as SS_HELP, Ss, ss};
 pub use stages::{HELP as STAGES_HELP, Stages, stages};
 pub use trace::{HELP as TRACE_HELP, Trace, trace};
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
@@ -43,21 +49,47 @@ An engine is seen here when its program gives it a name (docs/live.md), and by t
 ENGINE is its name, its process, its number there, or the ID that `millstream ps` shows; where several are meant each is
 shown below a line with its ID, as JSON in a line of its own.";
 
+/// Which engines, where something else than an engine is named first.
+#[derive(Debug, Args)]
+pub struct Of {
+    /// Name, process, number in its process, or ID of the engine [default: all]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Look at what `millstream snapshot` has written to FILE, in place of engines that run
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+}
+
 /// Which engines.
 #[derive(Debug, Args)]
 pub struct Which {
     /// Name, process, number in its process, or ID of the engine [default: all]
-    #[arg(value_name = "ENGINE")]
+    #[arg(value_name = "ENGINE", conflicts_with = "engine")]
     named: Option<String>,
-    /// The same
-    #[arg(long, value_name = "ENGINE", conflicts_with = "named")]
-    engine: Option<String>,
+    #[command(flatten)]
+    of: Of,
+}
+
+/// The engines that are meant by name (`None`: all of them), and the file that they are in, where
+/// they do not run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place<'a> {
+    pub engine: Option<&'a str>,
+    pub from: Option<&'a Path>,
+}
+
+impl Of {
+    /// Returns what the engines are named by, and where they are.
+    pub fn place(&self) -> Place<'_> {
+        Place { engine: self.engine.as_deref(), from: self.from.as_deref() }
+    }
 }
 
 impl Which {
-    /// Returns what the engines are named by; `None`: all are meant.
-    pub fn engine(&self) -> Option<&str> {
-        self.named.as_deref().or(self.engine.as_deref())
+    /// Returns what the engines are named by, and where they are.
+    pub fn place(&self) -> Place<'_> {
+        let place = self.of.place();
+        Place { engine: self.named.as_deref().or(place.engine), ..place }
     }
 }
 
@@ -104,7 +136,10 @@ impl Again {
                 .filter(|interval| (INTERVAL_LEAST..=INTERVAL_MOST).contains(interval))
                 .ok_or_else(|| Error::Refused("an interval is 0.01 to 86400 seconds".into()))?,
         };
-        let times = self.count.unwrap_or(if self.interval.is_some() { u64::MAX } else { 1 });
+        // What was kept does not change.
+        let is_kept = segments.iter().any(|segment| segment.kept().is_some());
+        let times = if is_kept { Some(1) } else { self.count };
+        let times = times.unwrap_or(if self.interval.is_some() { u64::MAX } else { 1 });
         let mut looked: Vec<(Segment, Option<Snapshot>)> =
             segments.into_iter().map(|segment| (segment, None)).collect();
         for time in 0..times {

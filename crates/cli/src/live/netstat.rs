@@ -112,7 +112,7 @@ fn grown(before: Option<&Snapshot>, now: &Snapshot) -> (Vec<Row>, Row, u64) {
 
 /// Shows them.
 pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
-    let segments = engines::meant(arguments.which.engine())?;
+    let segments = engines::meant(arguments.which.place())?;
     let several = segments.len() > 1;
     if arguments.json {
         return arguments.again.look(segments, |id, before, now| {

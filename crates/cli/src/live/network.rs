@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::ask::{ask, ask_all, object, shown};
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, duration, row};
-use super::{One, Which, engines};
+use super::{Of, One, Which, engines};
 use crate::output::{out, out_json};
 
 /// Arguments of `route`.
@@ -23,9 +23,8 @@ pub struct RouteTable {
     /// The route that packets to this address take, and the neighbour that it leads to
     #[arg(long, value_name = "ADDRESS")]
     get: Option<String>,
-    /// The engine [default: all]
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
+    #[command(flatten)]
+    of: Of,
     /// As JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -71,8 +70,8 @@ pub fn route(arguments: &RouteTable) -> Result<ExitCode, Error> {
         (None, Some(prefix)) => format!("route {prefix}"),
         (None, None) => "route".to_owned(),
     };
-    let (json, engine) = (arguments.json, arguments.engine.as_deref());
-    engines::each(engine, json, |segment| {
+    let json = arguments.json;
+    engines::each(arguments.of.place(), json, |segment| {
         let id = engines::id(segment);
         ask(segment, &question, |route| {
             if !json {
@@ -130,20 +129,74 @@ fn armed(lines: &[Record], verbose: bool) -> Result<(), Error> {
     out(&format!("\n{}", columns(&[Left, Left, Right], &rows)))
 }
 
-/// Shows the links.
+/// Shows the links: a table of all, one of every further value that is not 0 for each of them, and
+/// their prefixes.
 pub fn links(arguments: &One) -> Result<ExitCode, Error> {
-    listed(arguments, "links")
+    answer(&arguments.which, arguments.json, "links", |lines| {
+        const KEYS: [&str; 10] = [
+            "name",
+            "state",
+            "mtu_bytes",
+            "rx_ring",
+            "tx_ring",
+            "queued_packets",
+            "rx_packets",
+            "rx_bytes",
+            "tx_packets",
+            "tx_bytes",
+        ];
+        const HEADS: [&str; 11] = [
+            "link",
+            "state",
+            "mtu",
+            "rx ring",
+            "tx ring",
+            "queued",
+            "rx packets",
+            "rx bytes",
+            "tx packets",
+            "tx bytes",
+            "drops",
+        ];
+        let of = |kind: &'static str| lines.iter().filter(move |line| line.kind == kind);
+        let (mut rows, mut others) = (vec![row(HEADS)], vec![row(["link", "value", ""])]);
+        for line in of("link") {
+            let mut cells: Vec<String> = KEYS.map(|key| shown(line, key)).into();
+            let drops = line.fields.iter().filter(|(key, _)| key.starts_with("drop_"));
+            let drops: u64 = drops.filter_map(|(_, count)| count.parse::<u64>().ok()).sum();
+            cells.push(drops.to_string());
+            rows.push(cells);
+            let more = line.fields.iter().filter(|(key, value)| {
+                !KEYS.contains(&key.as_str()) && key != "link" && value != "0"
+            });
+            others.extend(more.map(|(key, value)| row([&shown(line, "name"), key, value])));
+        }
+        let sides = [&[Left, Left][..], &[Right; 9]].concat();
+        out(&columns(&sides, &rows))?;
+        if others.len() > 1 {
+            out(&format!("\n{}", columns(&[Left, Left, Right], &others)))?;
+        }
+        of("prefix").try_for_each(|line| out(&plain(line)))
+    })
 }
 
-/// Shows the pool, and who holds how much of it.
+/// Shows the pool, which threads have some of it at hand, and who holds how much of it.
 pub fn pool(arguments: &One) -> Result<ExitCode, Error> {
-    listed(arguments, "pool")
-}
-
-/// Prints each line of an answer with all its fields, those of 0 left out.
-fn listed(arguments: &One, question: &str) -> Result<ExitCode, Error> {
-    answer(&arguments.which, arguments.json, question, |lines| {
-        lines.iter().try_for_each(|line| out(&plain(line)))
+    answer(&arguments.which, arguments.json, "pool", |lines| {
+        let of = |kind: &'static str| lines.iter().filter(move |line| line.kind == kind);
+        let whole = of("pool").flat_map(|line| &line.fields);
+        let whole: Vec<_> = whole.map(|(key, value)| row([key, value])).collect();
+        out(&columns(&[Left, Right], &whole))?;
+        let threads = ["name", "frames", "views", "blocks", "exchanges"];
+        let holders = ["name", "queues", "payload_bytes", "held_bytes"];
+        for (kind, keys) in [("thread", &threads[..]), ("holder", &holders)] {
+            let head = [&[kind], &keys[1..]].concat();
+            let mut rows: Vec<Vec<String>> = vec![head.iter().map(|one| one.to_string()).collect()];
+            rows.extend(of(kind).map(|line| keys.iter().map(|key| shown(line, key)).collect()));
+            let sides = [&[Left][..], &vec![Right; keys.len() - 1]].concat();
+            out(&format!("\n{}", columns(&sides, &rows)))?;
+        }
+        Ok(())
     })
 }
 
@@ -154,7 +207,7 @@ pub fn answer(
     question: &str,
     mut show: impl FnMut(&[Record]) -> Result<(), Error>,
 ) -> Result<ExitCode, Error> {
-    engines::each(which.engine(), json, |segment| {
+    engines::each(which.place(), json, |segment| {
         let lines = ask_all(segment, question)?;
         if !json {
             return show(&lines);

@@ -1,5 +1,6 @@
 //! `millstream ps`: the engines of this user.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -15,6 +16,9 @@ use crate::output::{out, out_json, say};
 /// Arguments of `ps`.
 #[derive(Debug, Args)]
 pub struct Ps {
+    /// Look at what `millstream snapshot` has written to FILE, in place of engines that run
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
     /// As one JSON object
     #[arg(long)]
     json: bool,
@@ -32,7 +36,7 @@ const COLUMNS: [(&str, &str); 5] = [
 /// Lists them.
 pub fn ps(arguments: &Ps) -> Result<ExitCode, Error> {
     let mut seen = Vec::new();
-    for mut segment in engines::all()? {
+    for mut segment in engines::all(arguments.from.as_deref())? {
         match segment.read() {
             Ok(snapshot) => seen.push((segment, snapshot)),
             Err(damage) => say(format_args!("note: {}: {damage}", segment.path().display())),

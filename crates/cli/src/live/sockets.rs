@@ -1,18 +1,18 @@
-//! `millstream ss`, `queue` and `census`: what a living engine answers of its sockets and their
-//! queues.
+//! `millstream queue` and `census`: what a living engine answers of the queues of its sockets.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use clap::Args;
 use millstream::live::{Record, Segment};
 use millstream_record::error::Error;
 
-use super::ask::{ask, ask_all, object, shown};
+use super::ask::{ask, object, shown};
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::histogram::{bars, set_count};
-use super::network::{all, answer};
-use super::{One, Which, engines};
+use super::network::answer;
+use super::{Of, Which, engines};
 use crate::output::{out, out_json};
 
 /// For `ss --help` and others.
@@ -21,30 +21,13 @@ The engine answers between two turns, so much at a time that none is long: what 
 turn comes. Only its own user is answered. ENGINE is its name, its process, its number there, or the ID that
 `millstream ps` shows; where several are meant each is shown below a line with its ID, as JSON in a line of its own.";
 
-/// Arguments of `ss`.
-#[derive(Debug, Args)]
-pub struct Ss {
-    #[command(flatten)]
-    which: Which,
-    /// Also what has no socket: handshakes that are not finished, and what is left in TIME-WAIT
-    #[arg(short, long)]
-    all: bool,
-    /// All that is known of each connection (round trips, windows, losses, what limits it)
-    #[arg(short, long)]
-    info: bool,
-    /// As one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 /// Arguments of `queue`.
 #[derive(Debug, Args)]
 pub struct Queue {
     /// The socket, as `millstream ss` names it
     id: String,
-    /// The engine [default: all that have such a socket]
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
+    #[command(flatten)]
+    of: Of,
     /// Each segment: where it is in the stream, its payload, and the memory that it holds
     #[arg(short, long)]
     verbose: bool,
@@ -53,40 +36,9 @@ pub struct Queue {
     json: bool,
 }
 
-/// Lists the sockets.
-pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
-    engines::each(arguments.which.engine(), arguments.json, |segment| {
-        let sockets = ask_all(segment, if arguments.all { "ss -a" } else { "ss" })?;
-        match arguments.json {
-            true => out_json(all(&engines::id(segment), "sockets", &sockets)),
-            false => table(&sockets, arguments.info),
-        }
-    })
-}
-
-fn table(sockets: &[Record], info: bool) -> Result<(), Error> {
-    let mut rows = vec![row(["id", "state", "recv-q", "send-q", "local", "remote", "held"])];
-    let keys = ["id", "state", "recv_q", "send_q", "local", "remote", "held_bytes"];
-    rows.extend(sockets.iter().map(|socket| keys.map(|key| shown(socket, key)).into()));
-    let text = columns(&[Left, Left, Right, Right, Left, Left, Right], &rows);
-    if !info {
-        return out(&text);
-    }
-    for (line, socket) in text.lines().zip(std::iter::once(&Record::default()).chain(sockets)) {
-        let more = socket.fields.iter().filter(|(key, _)| !keys.contains(&key.as_str()));
-        let more: Vec<String> = more.map(|(key, value)| format!("{key}:{value}")).collect();
-        out(&format!("{line}\n"))?;
-        if !more.is_empty() {
-            out(&format!("    {}\n", more.join(" ")))?;
-        }
-    }
-    Ok(())
-}
-
 /// Shows the queues of a socket.
 pub fn queue(arguments: &Queue) -> Result<ExitCode, Error> {
-    let text = arguments.engine.as_deref();
-    engines::each(text, arguments.json, |segment| queue_of(segment, arguments))
+    engines::each(arguments.of.place(), arguments.json, |segment| queue_of(segment, arguments))
 }
 
 fn queue_of(segment: &Segment, arguments: &Queue) -> Result<(), Error> {
@@ -108,11 +60,13 @@ fn queue_of(segment: &Segment, arguments: &Queue) -> Result<(), Error> {
             line.get("age_us").map_or_else(String::new, |us| format!("since {us} us")),
         )),
         "segment" => out(&format!(
-            "{:<8}{:>20}{:>10}{:>10}\n",
+            "{:<8}{:>20}{:>10}{:>10}{:>8}{:>5}\n",
             shown(&line, "side"),
             shown(&line, "position"),
             shown(&line, "payload_bytes"),
-            shown(&line, "held_bytes")
+            shown(&line, "held_bytes"),
+            shown(&line, "offset_bytes"),
+            shown(&line, "references")
         )),
         _ => {
             sizes.take(&line);
@@ -122,13 +76,46 @@ fn queue_of(segment: &Segment, arguments: &Queue) -> Result<(), Error> {
     if arguments.json { Ok(()) } else { out(&sizes.text()) }
 }
 
+/// Arguments of `census`.
+#[derive(Debug, Args)]
+pub struct Census {
+    #[command(flatten)]
+    which: Which,
+    /// Each size by itself, with the references to the frame: a table, the most frequent first
+    #[arg(short = 'x', long)]
+    exact: bool,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 /// Shows the sizes of all that is queued.
-pub fn census(arguments: &One) -> Result<ExitCode, Error> {
-    answer(&arguments.which, arguments.json, "census", |lines| {
+pub fn census(arguments: &Census) -> Result<ExitCode, Error> {
+    let question = if arguments.exact { "census -x" } else { "census" };
+    answer(&arguments.which, arguments.json, question, |lines| {
         let mut sizes = Sizes::default();
         lines.iter().for_each(|line| sizes.take(line));
-        out(&sizes.text())
+        if !arguments.exact {
+            return out(&sizes.text());
+        }
+        out(&sizes.head())?;
+        exact(lines)
     })
+}
+
+/// Shows the sizes one by one.
+fn exact(lines: &[Record]) -> Result<(), Error> {
+    let of = |kind: &'static str| lines.iter().filter(move |line| line.kind == kind);
+    let mut all: Vec<&Record> = of("exact").collect();
+    all.sort_by_key(|line| Reverse(line.number("count")));
+    let mut rows = vec![row(["side", "payload", "held", "references", "count"])];
+    let keys = ["side", "payload_bytes", "held_bytes", "references", "count"];
+    rows.extend(all.iter().map(|line| keys.map(|key| shown(line, key)).into()));
+    let others: u64 = of("exact_others").filter_map(|line| line.number("count")).sum();
+    if others != 0 {
+        rows.push(row(["", "", "", "others", &others.to_string()]));
+    }
+    out(&format!("\n{}", columns(&[Left, Right, Right, Right, Right], &rows)))
 }
 
 /// The number of pieces by size.
@@ -153,15 +140,20 @@ impl Sizes {
         }
     }
 
-    fn text(&self) -> String {
+    /// Returns the sums.
+    fn head(&self) -> String {
         let Some(total) = &self.total else { return String::new() };
         let part = |key| shown(total, key);
-        let mut text = format!(
+        format!(
             "{} segments, {} bytes of payload, {} bytes held\n",
             part("segments"),
             part("payload_bytes"),
             part("held_bytes")
-        );
+        )
+    }
+
+    fn text(&self) -> String {
+        let mut text = self.head();
         for (what, counts) in [("payload bytes", &self.payload), ("held bytes", &self.held)] {
             if !counts.is_empty() {
                 text += &format!("\n{what} of a segment\n{}", bars(counts));

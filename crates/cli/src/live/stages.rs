@@ -72,7 +72,7 @@ fn seen(now: &Snapshot) -> Vec<Stage<'_>> {
 /// Shows them.
 pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
     if let Some(flow) = &arguments.flow {
-        let segment = engines::one_that(arguments.which.engine(), |one| has_socket(one, flow))?;
+        let segment = engines::one_that(arguments.which.place(), |one| has_socket(one, flow))?;
         let sampling = Sampling {
             flow: Some(flow.clone()),
             seconds: arguments.seconds,
@@ -85,7 +85,7 @@ pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    engines::each(arguments.which.engine(), arguments.json, |segment| {
+    engines::each(arguments.which.place(), arguments.json, |segment| {
         let now = segment.read().map_err(|damage| unreadable(segment, &damage))?;
         if arguments.json {
             return out_json(as_json(&engines::id(segment), &now));

@@ -33,7 +33,7 @@ pub struct Trace {
 
 /// Writes the trace.
 pub fn trace(arguments: &Trace) -> Result<ExitCode, Error> {
-    let segment = engines::one(arguments.which.engine())?;
+    let segment = engines::one(arguments.which.place())?;
     let all = arguments.sampling.collect(&segment)?;
     let text = format!("{}\n", events(&engines::id(&segment), &all));
     if arguments.output.as_os_str() == "-" {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -239,7 +240,9 @@ fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
     assert!(text.contains("send queue") && text.contains("0 segments"), "{text}");
     assert!(world.text(&["census"]).starts_with("0 segments"));
     assert_eq!(world.json(&["links", "--json"])["links"][0]["mtu_bytes"], 1500);
-    assert!(world.text(&["pool"]).contains("holder name tcp-send"));
+    assert!(world.text(&["pool"]).contains("\ntcp-send "));
+    let links = world.text(&["links"]);
+    assert!(links.starts_with("link ") && links.lines().nth(1).unwrap().contains(" 0 "), "{links}");
     let text = world.text(&["neigh"]);
     assert!(text.contains("10.9.0.2") && text.contains("INCOMPLETE"), "{text}");
     // The SYN, and those that came after it on a busy machine.
@@ -258,6 +261,79 @@ fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
     assert!(world.text(&["queue", "listen0.0", "-v"]).contains("accept queue"));
     let refused = world.run(&["queue", "tcp77.0"]);
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
+/// A file that was written of an engine says what the engine said: each command shows the same of
+/// either, while nothing changes.
+#[test]
+fn a_snapshot_is_looked_at_as_the_engine_was() {
+    let world = World::new("kept");
+    let [before, after] = ["before", "after"].map(|name| world.directory.join(name));
+    let [before, after] = [before.to_str().unwrap(), after.to_str().unwrap()];
+    // It publishes what it has dropped within some milliseconds.
+    while !world.text(&["drops"]).contains("malformed") {}
+    world.text(&["snapshot", before]);
+    for command in [
+        "ps",
+        "ss",
+        "queue listen0.0 -v",
+        "queue listen0.0",
+        "census",
+        "census -x",
+        "links",
+        "pool",
+        "neigh",
+        "route",
+        "groups",
+        "timers",
+        "timers -v",
+        "drops",
+        "netstat",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let [live, kept] = [&[][..], &["--from", before]].map(|from| {
+            let text = world.text(&[&words[..], from].concat());
+            // What counts on has other numbers in the same places.
+            text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        });
+        assert_eq!(live, kept, "{command}");
+    }
+    assert!(world.text(&["stages", "--from", before]).contains("receive "));
+    let kept = world.json(&["ss", "--json", "--from", before]);
+    assert_eq!(kept["sockets"][1]["remote"], "10.9.0.2:80");
+    let refused = world.run(&["route", "--get", "10.9.0.9", "--from", before]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("no answer to"), "{said}");
+    world.text(&["snapshot", after]);
+    let compared = world.text(&["snapshot", "--compare", before, after]);
+    let turns = compared.lines().find(|line| line.starts_with("turns ")).expect("it goes on");
+    assert!(turns.contains('+'), "{turns}");
+    fs::write(after, &fs::read(before).unwrap()[..200]).unwrap();
+    assert_eq!(world.run(&["ps", "--from", after]).status.code(), Some(2), "cut short");
+}
+
+#[test]
+fn sockets_are_chosen_ordered_and_told_with_whose_they_are() {
+    let world = World::new("chosen");
+    let ids = |words: &[&str]| -> Vec<String> {
+        let all = world.text(&[&["ss", "--lines"], words].concat());
+        let ids = all.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        ids.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&[]), ["listen0.0", "tcp0.0", "udp0.0"]);
+    assert_eq!(ids(&["state", "listening"]), ["listen0.0"]);
+    assert_eq!(ids(&["looked-at", "( dport = :80 or sport = :9 )"]), ["tcp0.0", "udp0.0"]);
+    assert_eq!(ids(&["--order", "send_q", "--limit", "1"]), ["listen0.0"]);
+    assert_eq!(world.run(&["ss", "dport", "=", "x"]).status.code(), Some(2));
+    // The kernel's beside them: that of this test, with its descriptor.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, fd) = (listener.local_addr().unwrap().port(), listener.as_raw_fd());
+    let text = world.text(&["ss", "-k", "-p", &format!("sport = :{port}")]);
+    let owner = format!("({},fd={fd})", std::process::id());
+    assert!(text.starts_with("engine ") && text.contains(&owner), "{text}");
+    let text = world.text(&["ss", "-p"]);
+    let owner = format!("({},looked-at-", world.program.id());
+    assert!(text.lines().nth(1).unwrap().contains(&owner), "{text}");
 }
 
 #[test]

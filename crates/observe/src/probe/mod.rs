@@ -21,6 +21,7 @@ mod idle_states;
 mod interrupts;
 mod kernel;
 mod limits;
+mod owners;
 mod peers;
 mod pressure;
 mod profile;
@@ -42,6 +43,7 @@ use crate::proc::{rise, rise32};
 pub use host::inside;
 pub use idle_states::IdleReading;
 pub use kernel::{kernel, watch_kernel};
+pub use owners::{OwnedSocket, owned_sockets};
 pub(crate) use pressure::parse as parse_pressure;
 pub use sampler::{Sampler, thread_cpu_s};
 
@@ -61,10 +63,10 @@ pub struct Config {
     /// The CPUs whose distance is looked at, or the reason why none is: it takes some 25 µs of both
     /// for each sample.
     pub distance: Result<(usize, usize), Absent>,
-    /// True to watch the hosts' new TCP connections, of any program.
-    pub flows: bool,
-    /// True to read, at each step, the queues of the hosts' TCP connections and the counters of
+    /// True to watch the hosts' new TCP connections, of any program, and the counters of
     /// Millstream's engines in the workers.
+    pub flows: bool,
+    /// True to read, at each step, the queues of the hosts' TCP connections, and those counters.
     pub queues: bool,
     /// True to sum where the time of every thread goes.
     pub budget: bool,

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::os::linux::fs::MetadataExt;
 use std::path::PathBuf;
 
-use millstream_netlink::{InetSocket, Protocol, State, each_inet_socket};
+use millstream_netlink::{InetSocket, Protocol, State};
 use millstream_record::End;
 
 use super::connections::Connections;
 use super::host::in_namespace;
-use super::{Absent, limits};
+use super::owners::{descriptors_of, socket, sockets};
 use crate::bpf::{self, Opener};
 
 /// Settings of a namespace that are told of its processes, `net.ipv4.`.
@@ -51,7 +51,7 @@ impl Peers {
             if let Ok(namespace) = fs::metadata(&path) {
                 within.push((process, namespace.st_ino()));
                 namespaces.insert(namespace.st_ino(), path);
-                for link in descriptors_of(process) {
+                for (_, link) in descriptors_of(process) {
                     match socket(&link) {
                         Some(inode) => owners.entry(inode).or_default().push(process),
                         None => self.note_file(process, &link),
@@ -178,18 +178,6 @@ fn begin_of(name: &str) -> String {
     millstream_foreign::shown(&bytes[..bytes.len().min(bpf::FILE_NAME)])
 }
 
-/// Returns the links of the descriptors that a process has.
-fn descriptors_of(process: u32) -> impl Iterator<Item = String> {
-    let all = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
-    let link = |one: fs::DirEntry| fs::read_link(one.path()).ok()?.to_str().map(str::to_owned);
-    all.take(limits::DESCRIPTORS).filter_map(link)
-}
-
-/// Returns the inode of the socket that a descriptor's link names.
-fn socket(link: &str) -> Option<u32> {
-    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-}
-
 /// Returns the settings of the namespace that the calling thread is in.
 fn settings() -> BTreeMap<String, String> {
     let value = |name: &str| {
@@ -197,27 +185,6 @@ fn settings() -> BTreeMap<String, String> {
         Some((name.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
     };
     SETTINGS.into_iter().filter_map(value).collect()
-}
-
-/// Returns the sockets of the namespace that the calling thread is in.
-fn sockets() -> Result<Vec<InetSocket>, Absent> {
-    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-    let mut all = Vec::new();
-    for protocol in Protocol::ALL {
-        for v6 in [false, true] {
-            let done = each_inet_socket(protocol, v6, |one| {
-                let (local, remote) = (plain(one.local), plain(one.remote));
-                all.push(InetSocket { local, remote, ..one });
-            });
-            // Without IPv6 there are none of it.
-            if !v6 {
-                done.map_err(|error| Absent(format!("sock_diag: {error}")))?;
-            }
-        }
-    }
-    // A socket that has been closed has no process any more.
-    all.retain(|one| one.inode != 0 || one.state == State::LISTEN);
-    Ok(all)
 }
 
 #[cfg(test)]

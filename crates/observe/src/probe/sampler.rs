@@ -107,6 +107,8 @@ impl Sampling {
         }
         if *queues {
             sampling.add(QUEUES.name, (QUEUES.open)(config));
+        }
+        if *queues || *flows {
             sampling.engines = Some(Engines::default());
         }
         if *budget {
