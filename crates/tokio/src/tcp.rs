@@ -88,6 +88,13 @@ impl TcpStream {
         self.ask(move |tcp| tcp.set_nodelay(nodelay)).await
     }
 
+    /// Returns true where Nagle's rule is off.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn nodelay(&self) -> io::Result<bool> {
+        Ok(self.options().await?.nodelay)
+    }
+
     /// Returns the options as they are.
     ///
     /// Cancelled, nothing has happened.

@@ -116,6 +116,13 @@ impl UdpSocket {
         Ok(self.ask(|udp| udp.addresses()).await?.1.ok_or(Error::NotConnected)?)
     }
 
+    /// Allows it to send to broadcast addresses, or not.
+    ///
+    /// Cancelled, it may be set or not.
+    pub async fn set_broadcast(&self, may: bool) -> io::Result<()> {
+        self.ask(move |udp| udp.set_broadcast(may)).await
+    }
+
     async fn ask<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut UdpHandle<'_>) -> Result<T, Error> + Send + 'static,

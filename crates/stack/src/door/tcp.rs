@@ -139,6 +139,11 @@ impl<D: TcpDriver> TcpStream<D> {
         self.ask(move |tcp| tcp.set_nodelay(nodelay))
     }
 
+    /// Returns true where Nagle's rule is off.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(self.options()?.nodelay)
+    }
+
     /// Returns the options as they are; see also [`TcpStream::set_options`].
     pub fn options(&self) -> io::Result<TcpSocketOptions> {
         self.ask(move |tcp| tcp.options())

@@ -5,6 +5,7 @@ mod channel;
 mod closing;
 mod datagrams;
 mod engine;
+mod examples;
 mod flows;
 mod forward;
 

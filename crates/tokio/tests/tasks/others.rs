@@ -1,7 +1,6 @@
 //! Libraries that others have written for tokio's sockets run over these.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full};
@@ -67,36 +66,6 @@ async fn hyper_talks_http_1_and_2() {
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), length);
     }
     server.abort();
-}
-
-#[tokio::test]
-async fn axum_serves() {
-    let (near, far) = two();
-    let (listener, addr) = listener(&far).await;
-    let router = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
-    let server = tokio::spawn(async move { axum::serve(Listening(listener), router).await });
-    let mut stream = TcpStream::connect(&near, addr).await.unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: far\r\nconnection: close\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("here"), "{answer}");
-    server.abort();
-}
-
-/// A listener as axum wants one.
-struct Listening(TcpListener);
-
-impl axum::serve::Listener for Listening {
-    type Io = TcpStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
-        self.0.accept().await.unwrap()
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
 }
 
 #[tokio::test]

@@ -190,6 +190,7 @@ async fn options_are_read_and_set() {
     let (near, far) = two();
     let (client, _server) = connection(&near, &far).await;
     client.set_nodelay(true).await.unwrap();
+    assert!(client.nodelay().await.unwrap());
     let options = client.options().await.unwrap();
     client.set_options(&options).await.unwrap();
     assert_eq!(client.options().await.unwrap(), options);

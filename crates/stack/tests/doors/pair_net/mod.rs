@@ -65,6 +65,7 @@ fn echo_and_orderly_end() {
     });
     let mut stream = TcpStream::connect(&near, far_addr(7)).expect("connect");
     stream.set_nodelay(true).expect("nodelay");
+    assert!(stream.nodelay().expect("nodelay"));
     stream.write_all(b"there and back").expect("write");
     stream.shutdown(Shutdown::Write).expect("shutdown");
     let mut answer = String::new();
