@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod forwarding;
+mod requests;
 
 use std::alloc::System;
 use std::net::SocketAddr;
