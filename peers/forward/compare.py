@@ -23,6 +23,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILT = os.path.join(os.path.dirname(HERE), "target", "release")
 CONTENDERS = ("millstream", "netstack", "ipstack")
+# It makes its device itself, with what it sets there; "handed" is the same with a device that it is given.
+MAKES_DEVICE = "millstream"
 SERVER = "192.0.2.1:5001"
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, TUN, NO_PI, VNET_HDR = 0x400454CA, 0x0001, 0x1000, 0x4000
@@ -36,7 +38,7 @@ def arguments():
     parser.add_argument("--streams", default="1,128", help="with commas between")
     parser.add_argument("--mtu", default="1500,65520", help="with commas between")
     parser.add_argument("--ways", default="up,down", help="up: out of the device")
-    parser.add_argument("--only", default=",".join(CONTENDERS), help="contenders, with commas between")
+    parser.add_argument("--only", default=",".join(CONTENDERS), help="contenders, with commas between: also handed, Millstream with the device of the others")
     parser.add_argument("--offload", action="store_true",
                         help="a device with virtio-net headers, for Millstream alone: the others have none")
     parser.add_argument("--built", default=BUILT, help="the folder of the programs")
@@ -102,16 +104,21 @@ def run(case, options):
     """One run in namespaces of its own; returns what the load printed."""
     contender, streams, way, mtu = case
     clients, servers = (elsewhere(lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY)) for _ in range(2))
-    device = elsewhere(lambda: open_device(mtu, options.offload), clients)
+    program = os.path.join(options.built, f"forward-{contender.replace('handed', 'millstream')}")
+    forward, how, device = [program, str(mtu)], {"stdin": subprocess.DEVNULL}, None
+    if contender == MAKES_DEVICE and not options.offload:
+        forward.append(f"/proc/self/fd/{clients}")
+        how["pass_fds"] = [clients]
+    else:
+        how["stdin"] = device = elsewhere(lambda: open_device(mtu, options.offload), clients)
+        ip(clients, f"link set ms0 up mtu {mtu}", "addr add 10.70.0.1/24 dev ms0")
     try:
-        ip(clients, f"link set ms0 up mtu {mtu}", "addr add 10.70.0.1/24 dev ms0",
-           "route add 192.0.2.0/24 via 10.70.0.2 dev ms0")
         ip(servers, "link set lo up", "addr add 192.0.2.1/32 dev lo")
         load = os.path.join(options.built, "forward-load")
-        forward = [os.path.join(options.built, f"forward-{contender}"), str(mtu)]
         with running(inside(servers, subprocess.Popen, [load, "serve", SERVER])), \
-                running(inside(servers, subprocess.Popen, forward, stdin=device)) as forwarder:
+                running(inside(servers, subprocess.Popen, forward, **how)) as forwarder:
             time.sleep(0.5)
+            ip(clients, "route add 192.0.2.0/24 via 10.70.0.2 dev ms0")
             drive = [load, "drive", SERVER, way, str(streams), str(options.window), str(forwarder.pid)]
             done = inside(clients, subprocess.run, drive, capture_output=True, text=True, timeout=60)
             if done.returncode:
@@ -120,7 +127,7 @@ def run(case, options):
     except subprocess.TimeoutExpired:
         return {"error": "no end within a minute"}
     finally:
-        for descriptor in (device, clients, servers):
+        for descriptor in filter(None, (device, clients, servers)):
             os.close(descriptor)
 
 
