@@ -10,8 +10,8 @@ use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
 use millstream_foreign::{command, lines};
 use millstream_lab::investigate::{
-    CommandSubject, Figure, Investigation, Options, OtherEnd, WorkloadSubject, investigate as find,
-    known_figure, tried,
+    CommandRuns, CommandSubject, Figure, Investigation, Options, OtherEnd, WorkloadSubject,
+    investigate as find, known_figure, tried,
 };
 use millstream_lab::runner::{self, Interrupt, Setting};
 use millstream_load::ready::Ready;
@@ -258,7 +258,7 @@ pub fn subject<'a>(
     command: &[OsString],
     figure: Figure,
     timeout: Duration,
-    keep: &'a mut CommandKeeper,
+    keep: &'a mut dyn CommandRuns,
 ) -> Result<CommandSubject<'a>, Error> {
     Ok(CommandSubject {
         name,
@@ -278,6 +278,7 @@ pub fn subject<'a>(
         quotas: Default::default(),
         namespaces: Default::default(),
         first: None,
+        builds: Default::default(),
         is_silent: false,
     })
 }

@@ -34,6 +34,7 @@ pub mod groups;
 pub mod histogram;
 pub mod join;
 pub mod modes;
+pub mod paired;
 pub mod resources;
 pub mod scaling;
 pub mod separate;

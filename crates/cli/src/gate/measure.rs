@@ -37,7 +37,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     let store = existing_store(&at)?;
     let mut keeper = CommandKeeper(Keeper::new(store, at, made, Progress::new(0.0)));
     let name = match (&arguments.name, arguments.standard) {
-        (_, true) => arguments.first.clone(),
+        (_, true) => arguments.first.clone().unwrap_or_default(),
         (name, false) => name.clone().unwrap_or_else(|| JUDGED.to_owned()),
     };
     let question = format!("Is {} as good as it was?", millstream_foreign::command(command));

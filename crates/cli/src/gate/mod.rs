@@ -1,6 +1,7 @@
 //! `millstream gate`: whether one set of runs is slower than another, as an exit status.
 
 mod measure;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 use measure::{Measured, measure};
 use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
+use millstream_diagnose::paired::drift;
 use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
 use millstream_lab::investigate::{FIGURE_UNIT, is_other_prefix};
 use millstream_plan::is_name;
@@ -26,6 +28,10 @@ Of two kept sets, or of a kept one and a command that is run now:
   git bisect start BAD GOOD
   git bisect run sh -c 'make || exit 125; millstream gate good --figure \"rate=([0-9.]+)\" -- ./bench'
 
+Of two commands in turns, so that what drifts on the machine is in both:
+  millstream gate --ab './bench-old' './bench-new' --figure 'rate=([0-9.]+)'
+  millstream gate --blocks ab-one ab-two ab-three       # kept so on three machines, with --name
+
 Configurations are compared one by one, each with the other set's; that there are several is counted in.";
 
 /// Results by which sets are compared where none is named: those that only one kind of run has.
@@ -35,25 +41,32 @@ const RESULTS: &[&str] = &[keys::THROUGHPUT, keys::TRANSACTIONS];
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Id, beginning of an id, or name of the experiment that is the standard
-    first: String,
+    #[arg(required_unless_present_any = ["ab", "blocks"])]
+    first: Option<String>,
     /// The same of the one that is judged; or a COMMAND, whose runs are judged
-    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    #[arg(required_unless_present_any = ["command", "ab", "blocks"], conflicts_with = "command")]
     second: Option<String>,
+    /// Run two commands in turns, each one line of words, and judge the second
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["first", "command", "blocks"])]
+    ab: Vec<String>,
+    /// Judge what --ab kept on several machines, three at least: ids or names
+    #[arg(long, num_args = 1.., value_name = "KEPT", conflicts_with_all = ["first", "command"])]
+    blocks: Vec<String>,
     /// Measure COMMAND, keep its runs under the name FIRST, and judge nothing
     #[arg(long, requires = "command")]
     standard: bool,
     /// Name of the COMMAND's runs that are judged [default: gate]
-    #[arg(long, value_name = "NAME", requires = "command", conflicts_with = "standard", value_parser = name)]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["standard", "second", "blocks"], value_parser = name)]
     name: Option<String>,
-    /// Runs of the command, 4 at least
-    #[arg(long, value_name = "N", requires = "command", default_value_t = 10, value_parser = whole::<u32>)]
+    /// Runs of the command, 4 at least; of each of two commands, 6 at least
+    #[arg(long, value_name = "N", conflicts_with_all = ["second", "blocks"], default_value_t = 10, value_parser = whole::<u32>)]
     runs: u32,
     /// Where the command's figure is: json:PATH, a regular expression with one group, or the name
     /// of a program whose output it is (iperf3)
-    #[arg(long, value_name = "WHERE", requires = "command", conflicts_with = "result")]
+    #[arg(long, value_name = "WHERE", conflicts_with_all = ["result", "blocks"])]
     figure: Option<String>,
     /// Seconds after which a run of the command is ended
-    #[arg(long, value_name = "SECONDS", requires = "command", default_value_t = 120.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["second", "blocks"], default_value_t = 120.0, value_parser = seconds)]
     timeout: f64,
     /// Key of the result (throughput_bits_per_s, latency_p99_us, figure) [default: throughput or
     /// transactions]
@@ -86,6 +99,14 @@ enum Answer {
 }
 
 impl Answer {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Good => "as good or better",
+            Self::CannotTell => "cannot tell",
+            Self::Worse => "worse",
+        }
+    }
+
     fn status(self) -> u8 {
         match self {
             Self::Good => 0,
@@ -118,8 +139,9 @@ pub fn gate(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<Answer, Error> {
-    let Arguments { first, second, result, lower_is_better, least, .. } = arguments;
+    let Arguments { second, result, lower_is_better, least, .. } = arguments;
     check(arguments)?;
+    let Some(first) = &arguments.first else { return turns::answer(arguments) };
     if arguments.standard {
         let kept = measure(arguments)?;
         let valid = kept.runs.iter().filter(|run| run.validity.valid).count();
@@ -159,6 +181,7 @@ fn answer(arguments: &Arguments) -> Result<Answer, Error> {
 fn check(arguments: &Arguments) -> Result<(), Error> {
     let Arguments { first, standard, runs, command, figure, result, lower_is_better, .. } =
         arguments;
+    let Some(first) = first else { return turns::check(arguments) };
     let why = match () {
         () if *standard && !is_name(first) => {
             format!("{first}: a name of a standard is of letters, digits, '-' and '_'")
@@ -216,13 +239,15 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
         let (answer, said) = by_ratio
             .or_else(by_difference)
             .unwrap_or_else(|| (Answer::CannotTell, "too few runs".to_owned()));
-        let word = match answer {
-            Answer::Good => "as good or better",
-            Answer::CannotTell => "cannot tell",
-            Answer::Worse => "worse",
-        };
-        lines.push(format!("{name}, {key}: {word}: {said}"));
+        lines.push(format!("{name}, {key}: {}: {said}", answer.words()));
         worst = worst.max(answer);
+        for (which, set) in [("first", &sets.0), ("second", &sets.1)] {
+            let by = drift(&set.iter().map(|value| (*value, *value)).collect::<Vec<_>>());
+            lines.extend(by.map(|by| {
+                let by = by * 100.0;
+                format!("{name}: results of the {which} set drifted by {by:+.1} % while they were taken: --ab takes both in turns")
+            }));
+        }
     }
     if cases.is_empty() {
         lines.push("cannot tell: no run that counts has such a result (--result)".to_owned());

@@ -11,6 +11,7 @@ mod quantile;
 mod ranks;
 mod resampled;
 mod rng;
+pub mod student;
 mod summary;
 mod sweep;
 

@@ -93,6 +93,8 @@ pub struct CommandSubject<'a> {
     pub first: Option<Reading>,
     /// The network namespaces of the ends; none at first.
     pub namespaces: Namespaces,
+    /// The two commands that are run in turns; empty where there is one.
+    pub builds: [Vec<OsString>; 2],
     /// True once a run has ended as it should and had no figure, before any had one.
     pub is_silent: bool,
 }
@@ -110,6 +112,11 @@ const PLACEMENT: &str = "placement";
 
 /// The factor that is the priority of the two ends: `high`.
 const PRIORITY: &str = "priority";
+
+/// The factor that is the command, of two that are run in turns, and its levels.
+pub const BUILD: &str = "build";
+/// The levels of [`BUILD`].
+pub const BUILDS: [&str; 2] = ["a", "b"];
 
 /// The way in which the processes of a run are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +139,16 @@ impl Binding {
 }
 
 impl CommandSubject<'_> {
+    /// Runs this command and another one in turns, so many pairs, each in random order. The factor
+    /// [`BUILD`] of a run says which it is of; its block is the pair.
+    pub fn in_turns(&mut self, other: &[OsString], pairs: u32) -> Result<Vec<RunRecord>, Error> {
+        self.check()?;
+        may_be_started(other.first().map_or(OsStr::new(""), OsString::as_os_str))?;
+        self.builds = [self.command.clone(), other.to_vec()];
+        let levels = BUILDS.map(str::to_owned).to_vec();
+        self.carry_out(Some(&Force { factor: BUILD.to_owned(), levels, free: None }), pairs)
+    }
+
     /// Refuses a command that cannot be started or a process that cannot be watched, before an
     /// experiment is kept.
     fn check(&self) -> Result<(), Error> {
@@ -202,6 +219,10 @@ impl CommandSubject<'_> {
             record.block = of.block;
             record.order = records.len() as u32;
             record.factors.insert(of.name.to_owned(), of.level.to_owned());
+            if of.name == BUILD {
+                let which = usize::from(of.level == BUILDS[1]);
+                self.command.clone_from(&self.builds[which]);
+            }
             let binding = Binding::of(of.name, of.level)?;
             // In force until the run has ended, and put back whatever its end is.
             let in_force = self.set(of.name, of.level)?;
@@ -470,6 +491,7 @@ mod tests {
             quotas: BTreeSet::new(),
             namespaces: Namespaces::default(),
             first: None,
+            builds: Default::default(),
             is_silent: false,
         }
     }

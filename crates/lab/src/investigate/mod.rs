@@ -35,7 +35,7 @@ use millstream_diagnose::suspects::{Fit, Rank, Results, suspects};
 use millstream_diagnose::verdict::{Judgement, Verdict};
 use serde::{Deserialize, Serialize};
 
-pub use command::{CommandRuns, CommandSubject};
+pub use command::{BUILD, BUILDS, CommandRuns, CommandSubject};
 pub use elsewhere::Namespaces;
 pub use explain::explain;
 #[cfg(feature = "clogs")]

@@ -1,0 +1,230 @@
+//! `gate --ab`: two commands in turns, on this machine or, as they were kept, on several.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use millstream_diagnose::paired::{self, MACHINES_LEAST, PAIRS_LEAST, Paired, paired};
+use millstream_lab::investigate::{BUILD, BUILDS, CommandRuns, doubt};
+use millstream_record::error::Error;
+use millstream_record::{ExperimentRecord, RunRecord};
+
+use super::{Answer, Arguments, Rule};
+use crate::ends::words;
+use crate::investigate::{figure_of, subject};
+use crate::keeper::{CommandKeeper, Keeper};
+use crate::prepare::{Made, existing_store};
+use crate::progress::Progress;
+use crate::values::{database, time_limit};
+use crate::{kept, output};
+
+/// Name of what is kept where none is given.
+const NAME: &str = "ab";
+/// Pairs after which it is said what all will show.
+const FIRST_PAIRS: usize = 5;
+/// Chance of a change being reported where there is none.
+const LEVEL: f64 = 0.05;
+
+/// Refuses options that clap takes and that mean nothing together.
+pub(super) fn check(arguments: &Arguments) -> Result<(), Error> {
+    let why = match () {
+        () if arguments.standard => "--standard is of one COMMAND".to_owned(),
+        () if !arguments.ab.is_empty() && (arguments.runs as usize) < PAIRS_LEAST => {
+            format!(
+                "--runs {}: {PAIRS_LEAST} at least, as fewer pairs tell nothing",
+                arguments.runs
+            )
+        }
+        () if !arguments.blocks.is_empty() && arguments.blocks.len() < MACHINES_LEAST => format!(
+            "--blocks: {MACHINES_LEAST} machines at least, as fewer do not show how much machines differ"
+        ),
+        () => return Ok(()),
+    };
+    Err(Error::Refused(why))
+}
+
+/// Runs both in turns, or reads what was kept, and judges the second.
+pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
+    let (sets, rule_of): (Vec<Vec<RunRecord>>, _) = match arguments.blocks.as_slice() {
+        [] => {
+            let (runs, key, lower_is_better) = measure(arguments)?;
+            (vec![runs], (key, lower_is_better))
+        }
+        ids => {
+            let set = |id: &String| {
+                let found = kept::find(std::slice::from_ref(id), &arguments.database)?;
+                Ok(kept::as_kept(&found))
+            };
+            let sets = ids.iter().map(set).collect::<Result<Vec<_>, Error>>()?;
+            let key = arguments.result.clone().or_else(|| key_of(&sets));
+            let key = key.ok_or_else(|| {
+                Error::Refused("--blocks: these are no runs of two commands in turns".to_owned())
+            })?;
+            (sets, (key, arguments.lower_is_better))
+        }
+    };
+    let (key, lower_is_better) = rule_of;
+    let machines: Vec<_> = sets.iter().map(|runs| pairs(runs, &key)).collect();
+    let rule = Rule { result: Some(&key), lower_is_better, least: arguments.least / 100.0 };
+    let (answer, mut lines) = judge(&machines, &key, rule);
+    let failed = sets.iter().flatten().filter(|run| !run.validity.valid).count();
+    if failed > 0 {
+        lines.push(format!("{failed} of {} runs failed", sets.iter().map(Vec::len).sum::<usize>()));
+    }
+    output::out(&(lines.join("\n") + "\n"))?;
+    Ok(answer)
+}
+
+/// Returns the answer about the pairs of each machine, and lines about it.
+fn judge(machines: &[Vec<(f64, f64)>], key: &str, rule: Rule<'_>) -> (Answer, Vec<String>) {
+    let mut lines = Vec::new();
+    let found = paired(machines, LEVEL);
+    let answer =
+        found.map_or(Answer::CannotTell, |one| rule.answer(one.p, one.ratio - 1.0, one.least_seen));
+    let said = match found {
+        Some(Paired { ratio, interval: (low, high), p, least_seen, pairs, machines }) => {
+            let of = if machines > 1 { format!(" on {machines} machines") } else { String::new() };
+            format!(
+                "ratio {ratio:.3} (95 %: {low:.3} to {high:.3}), p {p:.4}, {pairs} pairs{of}, which show a change of {:.1} %",
+                least_seen * 100.0
+            )
+        }
+        None => "too few pairs, or figures that are not above zero".to_owned(),
+    };
+    lines.push(format!("B against A, {key}: {}: {said}", answer.words()));
+    for (at, pairs) in machines.iter().enumerate() {
+        let place =
+            if machines.len() > 1 { format!("machine {}: ", at + 1) } else { String::new() };
+        if let Some(by) = paired::drift(pairs) {
+            let by = by * 100.0;
+            lines.push(format!(
+                "{place}both drifted by {by:+.1} % from the first pair to the last; the ratio of each pair is hardly touched by that"
+            ));
+        }
+        let all: Vec<f64> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
+        lines.extend(doubt(&all));
+    }
+    (answer, lines)
+}
+
+/// Returns the results of both commands in each pair in which both count.
+fn pairs(runs: &[RunRecord], key: &str) -> Vec<(f64, f64)> {
+    let mut blocks: BTreeMap<u32, [Option<f64>; 2]> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.validity.valid) {
+        let build = run.factors.get(BUILD).map(String::as_str);
+        if let Some(at) = BUILDS.iter().position(|one| Some(*one) == build) {
+            blocks.entry(run.block).or_default()[at] = run.result(key);
+        }
+    }
+    blocks.into_values().filter_map(|[a, b]| a.zip(b)).collect()
+}
+
+/// Returns the key of the figure that the runs have.
+fn key_of(sets: &[Vec<RunRecord>]) -> Option<String> {
+    let mut runs = sets.iter().flatten();
+    let run = runs.find(|run| run.validity.valid && run.factors.contains_key(BUILD))?;
+    run.results.keys().next().cloned()
+}
+
+/// Keeps the runs, and says after the first pairs what all of them will show.
+struct Foretold {
+    keeper: CommandKeeper,
+    key: String,
+    pairs: usize,
+    is_said: bool,
+}
+
+impl CommandRuns for Foretold {
+    fn begin(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {
+        self.keeper.begin(experiment, runs)
+    }
+
+    fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
+        self.keeper.run_ended(run)?;
+        let first = pairs(&self.keeper.0.runs, &self.key);
+        if first.len() >= FIRST_PAIRS && !self.is_said {
+            self.is_said = true;
+            if let Some(share) = paired::least_seen(&first, self.pairs) {
+                output::say(format_args!(
+                    "By the first {FIRST_PAIRS} pairs, {} will show a change of {:.1} % four times out of five.",
+                    self.pairs,
+                    share * 100.0
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error> {
+        self.keeper.end(experiment)
+    }
+}
+
+/// Runs both commands in turns. Returns the runs, the key of their figure, and whether less is
+/// better.
+fn measure(arguments: &Arguments) -> Result<(Vec<RunRecord>, String, bool), Error> {
+    let commands = arguments.ab.iter().map(|line| words("--ab", line));
+    let commands: Vec<Vec<OsString>> = commands
+        .map(|words| Ok(words?.into_iter().map(OsString::from).collect()))
+        .collect::<Result<_, Error>>()?;
+    let [a, b] = commands.as_slice() else {
+        return Err(Error::Refused("--ab: two commands".to_owned()));
+    };
+    let figure = figure_of(a, arguments.figure.as_deref(), arguments.lower_is_better)?;
+    let timeout = time_limit(arguments.timeout)?;
+    let at = database(&arguments.database)?;
+    let mut made = Made::default();
+    made.database_folder(&at)?;
+    let store = existing_store(&at)?;
+    let keeper = CommandKeeper(Keeper::new(store, at, made, Progress::new(0.0)));
+    let (key, pairs) = (figure.key.clone(), arguments.runs as usize);
+    let mut keeper = Foretold { keeper, key: key.clone(), pairs, is_said: false };
+    let name = arguments.name.clone().unwrap_or_else(|| NAME.to_owned());
+    let question = format!("Is {} as good as {}?", arguments.ab[1], arguments.ab[0]);
+    let lower_is_better = !figure.higher_is_better;
+    let done =
+        subject(name, question, a, figure, timeout, &mut keeper)?.in_turns(b, arguments.runs);
+    keeper.keeper.0.progress.end();
+    let runs = done.inspect_err(|_| keeper.keeper.0.say_kept())?;
+    Ok((runs, key, lower_is_better))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(results: &[(f64, f64)]) -> Vec<RunRecord> {
+        let one = |(at, (block, build, result)): (usize, (usize, &str, f64))| {
+            let mut run = RunRecord::new(format!("r{at}"));
+            run.block = block as u32;
+            run.factors.insert(BUILD.to_owned(), build.to_owned());
+            run.results.insert("figure".to_owned(), result);
+            run
+        };
+        let each = results.iter().enumerate();
+        let each = each.flat_map(|(block, (a, b))| [(block, "b", *b), (block, "a", *a)]);
+        each.enumerate().map(one).collect()
+    }
+
+    const RULE: Rule<'_> = Rule { result: None, lower_is_better: false, least: 0.05 };
+
+    #[test]
+    fn the_second_is_judged_by_its_pairs_and_a_drift_is_said() {
+        // Both rise by half; the second is a twentieth slower in each pair.
+        let of = |ratio: f64| -> Vec<RunRecord> {
+            let one = |at: usize| 100.0 * (1.0 + at as f64 / 20.0);
+            runs(&(0..10).map(|at| (one(at), one(at) * ratio)).collect::<Vec<_>>())
+        };
+        let (answer, lines) = judge(&[pairs(&of(0.95), "figure")], "figure", RULE);
+        assert_eq!(answer, Answer::Worse);
+        assert!(lines[0].contains("B against A, figure: worse: ratio 0.950"), "{lines:?}");
+        assert!(lines[1].contains("both drifted by +44.6 %"), "{lines:?}");
+        assert_eq!(judge(&[pairs(&of(1.05), "figure")], "figure", RULE).0, Answer::Good);
+        // A pair without one of the two is none.
+        let mut lost = of(0.95);
+        (0..5).for_each(|at| lost[2 * at].validity.reject("lost"));
+        assert_eq!(pairs(&lost, "figure").len(), 5);
+        let (answer, lines) = judge(&[pairs(&lost, "figure")], "figure", RULE);
+        assert!(answer == Answer::CannotTell && lines[0].contains("too few pairs"), "{lines:?}");
+        assert_eq!(key_of(&[of(1.0)]).as_deref(), Some("figure"));
+    }
+}
