@@ -11,6 +11,8 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 #define TCP_SYN_SENT 2
 #define IPPROTO_UDP 17
 #define DNS 53
+/* Place of the destination's port in a header of UDP. */
+#define DESTINATION 2
 
 enum { CONNECTION, LOOK_UP };
 
@@ -35,6 +37,12 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	u16 sk_protocol;
+} KERNEL_TYPE;
+
+struct sk_buff {
+	struct sock *sk;
+	u16 transport_header;
+	unsigned char *head;
 } KERNEL_TYPE;
 
 #define READ(to, from) read_kernel(&(to), sizeof(to), &(from))
@@ -64,16 +72,19 @@ int inet_sock_set_state(u64 *ctx)
 	return protocol == IPPROTO_TCP ? count(port, CONNECTION) : 0;
 }
 
-/* Of a datagram the connected peer is known: resolvers connect the socket that they ask by. */
-SEC("tp_btf/sock_send_length")
-int sock_send_length(u64 *ctx)
+/* The ports of a datagram are read where a device takes it: a socket that is not connected does not know its peer. */
+SEC("tp_btf/net_dev_queue")
+int net_dev_queue(u64 *ctx)
 {
-	struct sock *sk = (struct sock *)ctx[0];
+	struct sk_buff *packet = (struct sk_buff *)ctx[0];
+	struct sock *sk = packet->sk;
 	u16 protocol = 0, port = 0;
 
+	if (!sk)
+		return 0;
 	READ(protocol, sk->sk_protocol);
 	if (protocol != IPPROTO_UDP)
 		return 0;
-	READ(port, sk->__sk_common.skc_dport);
+	read_kernel(&port, sizeof(port), packet->head + packet->transport_header + DESTINATION);
 	return port == __builtin_bswap16(DNS) ? count(port, LOOK_UP) : 0;
 }

@@ -269,9 +269,8 @@ fn new_connections_and_questions_for_names_are_counted_each() {
         }
         for port in [53, 54] {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            socket.connect(("127.0.0.1", port)).unwrap();
-            // Nobody may be there, which the next one says.
-            (0..10).for_each(|_| drop(socket.send(&[0; 12])));
+            // Nobody may be there; a socket that is not connected does not hear of it.
+            (0..10).for_each(|_| drop(socket.send_to(&[0; 12], ("127.0.0.1", port)).unwrap()));
         }
     });
     let Some(budget) = &probes.budget else { return };
@@ -292,9 +291,6 @@ fn new_connections_and_questions_for_names_are_counted_each() {
     };
     // Other tests of this process connect to other ports.
     assert_eq!(count(&format!("to TCP port {port}"), "connections"), 30.0, "{table:?}");
-    if let Some(why) = probes.absent.get("look_ups") {
-        return println!("NOT RUN: {why}");
-    }
     assert_eq!(count("to UDP port 53", "look_ups"), 10.0, "{table:?}");
     assert_eq!(count("to UDP port 54", "look_ups"), 0.0);
 }

@@ -33,7 +33,6 @@ pub(super) struct BudgetProbe {
     /// The programs that count new connections, or the reason why there are none; and the counts.
     opened: Option<Result<Opened, Absent>>,
     counts: Vec<(Opener, u64)>,
-    without_look_ups: Option<Absent>,
     asked: HashSet<(u32, u64)>,
     answers: Vec<(u32, Named)>,
     found: Option<(Vec<Times>, u64, u64)>,
@@ -48,7 +47,6 @@ impl BudgetProbe {
             && let Ok(counts) = opened.read()
         {
             self.counts = counts;
-            self.without_look_ups.clone_from(&opened.without_look_ups);
         }
         self.peers.opened(self.counts.iter().map(|(opener, _)| opener));
         let load = self.load(&met.processes);
@@ -131,9 +129,6 @@ impl Probe for BudgetProbe {
         if let Some(Err(why)) = &self.opened {
             into.absent.insert(OPENED.to_owned(), why.0.clone());
         }
-        if let Some(why) = &self.without_look_ups {
-            into.absent.insert("look_ups".to_owned(), why.0.clone());
-        }
         let Some((mut times, left_out, width_ns)) = self.found.take() else { return };
         let processes: BTreeMap<u32, u32> =
             times.iter().map(|one| (one.process, one.parent)).collect();
@@ -162,11 +157,7 @@ impl Probe for BudgetProbe {
         };
         let connections = self.peers.connections.table(|one| load.contains(&one), named);
         let of_load = self.counts.iter().filter(|(one, _)| load.contains(&one.process));
-        let mut opened = opened(&of_load.copied().collect::<Vec<_>>(), named);
-        if let (Some(table), Some(_)) = (&mut opened, &self.without_look_ups) {
-            table.columns.truncate(1);
-            table.rows.iter_mut().for_each(|(_, values)| values.truncate(1));
-        }
+        let opened = opened(&of_load.copied().collect::<Vec<_>>(), named);
         let tables = [("connections", connections), (OPENED, opened)].into_iter();
         into.tables.extend(tables.filter_map(|(name, table)| Some((name.to_owned(), table?))));
         times.sort_by_key(|one| std::cmp::Reverse(one.on_ns));

@@ -11,15 +11,12 @@ use crate::{Absent, in_one_line};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/opened.bpf.o");
 
-const CONNECTIONS: &str = "inet_sock_set_state";
-/// Datagrams that are sent (Linux 6.3).
-const DATAGRAMS: &str = "sock_send_length";
+/// What tells of connections, and of datagrams.
+const TRACEPOINTS: [&str; 2] = ["inet_sock_set_state", "net_dev_queue"];
 
 /// Counts that go on until they are dropped.
 pub struct Opened {
     bpf: Ebpf,
-    /// The reason why questions for names are not counted.
-    pub without_look_ups: Option<Absent>,
 }
 
 impl Opened {
@@ -30,16 +27,14 @@ impl Opened {
         let mut loader = EbpfLoader::new();
         let loaded = loader.btf(Some(&btf)).load(OBJECT);
         let mut bpf = loaded.map_err(|error| Absent(refused(&in_one_line(&error))))?;
-        let mut attach = |name: &str| {
+        for name in TRACEPOINTS {
             let program = bpf.program_mut(name).ok_or_else(|| none(name))?;
             let program: &mut BtfTracePoint =
                 program.try_into().map_err(|error| failed(name, error))?;
             let done = program.load(name, &btf).and_then(|()| program.attach().map(drop));
-            done.map_err(|error| failed(name, error))
-        };
-        attach(CONNECTIONS)?;
-        let without_look_ups = attach(DATAGRAMS).err();
-        Ok(Self { bpf, without_look_ups })
+            done.map_err(|error| failed(name, error))?;
+        }
+        Ok(Self { bpf })
     }
 
     /// Returns the counts so far.
