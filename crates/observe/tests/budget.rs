@@ -156,7 +156,8 @@ fn known_times_are_in_their_rows_and_rows_sum_to_the_time() {
     assert_near(sum(worker, on), said.ran, 0.03, "on a CPU, beside schedstat");
     // The scheduler begins to count when a thread is in a queue, which is a little later.
     let ready = sum(worker, |row| row.state == ThreadState::Ready);
-    assert!(ready + Duration::from_millis(2) >= said.waited.mul_f64(0.95), "{ready:?}");
+    let least = said.waited.mul_f64(0.9);
+    assert!(ready + Duration::from_millis(5) >= least, "{ready:?} of {:?}", said.waited);
     // A sleep is within the call that sleeps; what is left of the call is a wait for a CPU.
     let asleep = |what: &str, on: &str| {
         let is = |row: &BudgetRow| {
@@ -270,7 +271,9 @@ fn new_connections_and_questions_for_names_are_counted_each() {
         for port in [53, 54] {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             // Nobody may be there; a socket that is not connected does not hear of it.
-            (0..10).for_each(|_| drop(socket.send_to(&[0; 12], ("127.0.0.1", port)).unwrap()));
+            for _ in 0..10 {
+                socket.send_to(&[0; 12], ("127.0.0.1", port)).unwrap();
+            }
         }
     });
     let Some(budget) = &probes.budget else { return };

@@ -11,7 +11,7 @@ use crate::{Absent, in_one_line};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/opened.bpf.o");
 
-/// What tells of connections, and of datagrams.
+/// Tracepoints that tell of connections, and of datagrams.
 const TRACEPOINTS: [&str; 2] = ["inet_sock_set_state", "net_dev_queue"];
 
 /// Counts that go on until they are dropped.
