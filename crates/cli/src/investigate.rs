@@ -40,8 +40,9 @@ Examples:
   millstream investigate --far-by 'ssh host2' --server 'iperf3 -s -1' -- iperf3 -c host2 -J
   millstream investigate erratic --far-by 'ip netns exec b' --far 192.0.2.2
 
-Figures are read from the standard output of iperf3 (with -J or without), iperf, netperf, wrk, ab,
-sockperf and neper, whatever starts them; of other programs by --figure. Each run is a new process.
+Figures are read from the standard output of iperf3 (with -J, --json-stream or without), iperf,
+netperf, wrk, ab, hey, oha, fortio, sockperf, neper, redis-benchmark, memtier_benchmark and pgbench,
+whatever starts them; of other programs by --figure. Each run is a new process.
 Without --force nothing on this machine is set. With it the processes that are started here are
 bound to CPUs or raised in priority, and sysctls, steering masks and offloads of the network and
 the CPU quota of the ends are set for a run and put back (after a kill: millstream undo); what

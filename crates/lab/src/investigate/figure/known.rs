@@ -38,6 +38,8 @@ const KNOWN: &[Known] = &[
         json: &["end.sum_received.bits_per_second", "end.sum.bits_per_second"],
         // With several streams the sum of all; the prefix may be missing or be bytes (-f).
         patterns: &[
+            // Each event is a line (--json-stream).
+            (r#"(?m)^\{"event":"end".*"sum_received":\{[^}]*"bits_per_second":#"#, 1.0, Decimal),
             // With both directions at once (--bidir) the one from the client counts, as in JSON.
             (r"(?m)^\[SUM\]\[TX-C\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
             (r"(?m)^\[[^\]]*\]\[TX-C\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
@@ -87,12 +89,56 @@ const KNOWN: &[Known] = &[
         patterns: &[(r"(?m)^throughput=#", 1.0, Decimal)],
     },
     Known {
-        names: &["wrk", "wrk2"],
+        names: &["wrk", "wrk2", "hey"],
         only_with: &[],
         key: "requests_per_s",
         higher_is_better: true,
         json: &[],
         patterns: &[(r"Requests/sec:[ \t]*#", 1.0, Decimal)],
+    },
+    Known {
+        names: &["oha"],
+        only_with: &[],
+        key: "requests_per_s",
+        higher_is_better: true,
+        json: &["summary.requestsPerSec"],
+        patterns: &[(r"Requests/sec:[ \t]*#", 1.0, Decimal)],
+    },
+    Known {
+        names: &["fortio"],
+        only_with: &[],
+        key: "requests_per_s",
+        higher_is_better: true,
+        json: &["ActualQPS"],
+        patterns: &[(r"(?m)^All done .*[ ,]# qps", 1.0, Decimal)],
+    },
+    Known {
+        names: &["redis-benchmark"],
+        only_with: &[],
+        key: "requests_per_s",
+        higher_is_better: true,
+        json: &[],
+        // Of several tests the last; --csv has the rate in the second column.
+        patterns: &[
+            (r"# requests per second", 1.0, Decimal),
+            (r##"(?m)^"[^"]+","#""##, 1.0, Decimal),
+        ],
+    },
+    Known {
+        names: &["memtier_benchmark"],
+        only_with: &[],
+        key: "requests_per_s",
+        higher_is_better: true,
+        json: &["ALL STATS.Totals.Ops/sec"],
+        patterns: &[(r"(?m)^Totals[ \t]+#", 1.0, Decimal)],
+    },
+    Known {
+        names: &["pgbench"],
+        only_with: &[],
+        key: keys::TRANSACTIONS,
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"(?m)^tps = #", 1.0, Decimal)],
     },
     Known {
         names: &["ab"],

@@ -139,6 +139,10 @@ fn outputs_as_programs_wrote_them_are_read_in_base_units() {
         (said!("iperf -c 127.0.0.1 -u", "iperf-udp"), 52.4e6),
         (said!("wrk -d 1 http://127.0.0.1/", "wrk"), 979.64),
         (said!("ab -n 200 http://127.0.0.1/", "ab"), 558.42),
+        (said!("redis-benchmark -t get", "redis-benchmark"), 43_572.98),
+        (said!("redis-benchmark -t get -q", "redis-benchmark-quiet"), 31_446.54),
+        (said!("redis-benchmark -t get --csv", "redis-benchmark-csv"), 26_809.65),
+        (said!("pgbench -S -T 1", "pgbench"), 23_081.887_438),
         (said!("sockperf ping-pong --tcp", "sockperf-ping-pong"), 35.923),
         (said!("sockperf under-load --tcp", "sockperf-under-load"), 25.334),
         (said!("sockperf throughput --tcp", "sockperf-throughput"), 1543.144 * 1_048_576.0),
@@ -148,6 +152,43 @@ fn outputs_as_programs_wrote_them_are_read_in_base_units() {
         assert_eq!(value(&figure, output), Some(expected), "{file}");
         let is_time = figure.key.ends_with("_us");
         assert_eq!(figure.higher_is_better, !is_time, "{file}");
+    }
+}
+
+/// As their documentation shows what they write.
+#[test]
+fn outputs_of_programs_that_debian_does_not_have_are_read() {
+    for (command, output, expected) in [
+        (
+            "hey -n 9 http://x",
+            "Summary:\n  Average:\t0.03 secs\n  Requests/sec:\t146.5375\n",
+            146.5375,
+        ),
+        ("oha -n 9 http://x", "Summary:\n  Requests/sec:\t4393.6538\n", 4393.6538),
+        ("oha -j http://x", r#"{"summary":{"successRate":1.0,"requestsPerSec":9.5}}"#, 9.5),
+        (
+            "fortio load http://x",
+            "# target 99.9% 0.02\nAll done 40000 calls (plus 4 warmup) 0.5 ms avg, 7989.9 qps\n",
+            7989.9,
+        ),
+        (
+            "memtier_benchmark -s x",
+            "ALL STATS\nType         Ops/sec     Hits/sec\nSets        4531.20          ---\nTotals     49843.15       449.6\n",
+            49_843.15,
+        ),
+        (
+            "iperf3 -c x --json-stream",
+            "{\"event\":\"interval\",\"data\":{\"sum\":{\"bits_per_second\":3}}}\n{\"event\":\"end\",\"data\":{\"streams\":[],\
+             \"sum_sent\":{\"bits_per_second\":8.5,\"sender\":true},\"sum_received\":{\"seconds\":1,\"bits_per_second\":7.25,\
+             \"sender\":true}}}\n",
+            7.25,
+        ),
+    ] {
+        assert_eq!(
+            value(&known_figure(&words(command)).unwrap(), output),
+            Some(expected),
+            "{command}"
+        );
     }
 }
 
