@@ -11,6 +11,7 @@ mod histogram;
 mod http;
 mod metrics;
 mod netstat;
+mod netstat_log;
 mod network;
 mod ps;
 mod snapshot;

@@ -1,5 +1,6 @@
 //! `millstream netstat`: packets and errors by link, in the manner of `netstat -ni`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
+use super::netstat_log::{Log, bursts};
 use super::ps::dropped;
 use super::{Again, Which, engines, since};
 use crate::output::{out, out_json};
@@ -29,8 +31,14 @@ pub struct Netstat {
     /// The link to the left of the total
     #[arg(long, value_name = "NAME")]
     link: Option<String>,
+    /// Add each look to FILE, too, as a line of JSON: for hours
+    #[arg(long, value_name = "FILE", requires = "interval")]
+    log: Option<PathBuf>,
+    /// Show the bursts and lulls in FILE, which --log has written, against its median
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["log", "interval", "from"])]
+    bursts: Option<PathBuf>,
     /// As JSON, one object a line for each look
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["log", "bursts"])]
     json: bool,
 }
 
@@ -112,16 +120,16 @@ fn grown(before: Option<&Snapshot>, now: &Snapshot) -> (Vec<Row>, Row, u64) {
 
 /// Shows them.
 pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
+    if let Some(path) = &arguments.bursts {
+        out(&bursts(path)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let segments = engines::meant(arguments.which.place())?;
     let several = segments.len() > 1;
     if arguments.json {
-        return arguments.again.look(segments, |id, before, now| {
-            let (rows, total, drops) = grown(before, now);
-            let rows: Vec<Value> = rows.iter().map(Row::json).collect();
-            out_json(json!({
-                "engine": id, "time_ns": now.time_ns, "links": rows, "total": total.json(), "drops": drops,
-            }))
-        });
+        return arguments
+            .again
+            .look(segments, |id, before, now| out_json(as_json(id, &grown(before, now), now)));
     }
     if arguments.again.interval.is_none() && arguments.again.count.is_none() {
         return arguments.again.look(segments, |id, _, now| {
@@ -130,6 +138,12 @@ pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
         });
     }
     intervals(arguments, segments)
+}
+
+fn as_json(id: &str, (rows, total, drops): &(Vec<Row>, Row, u64), now: &Snapshot) -> Value {
+    let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+    let (time_ns, total) = (now.time_ns, total.json());
+    json!({ "engine": id, "time_ns": time_ns, "links": rows, "total": total, "drops": drops })
 }
 
 /// Returns a line for each link, and one for all.
@@ -151,8 +165,11 @@ fn table(now: &Snapshot) -> String {
 /// Prints a line for each interval; of several engines one for each, with its ID.
 fn intervals(arguments: &Netstat, segments: Vec<Segment>) -> Result<ExitCode, Error> {
     let (mut line, several) = (0, segments.len() > 1);
+    let mut log = arguments.log.as_deref().map(Log::open).transpose()?;
     arguments.again.look(segments, |id, before, now| {
-        let (rows, total, drops) = grown(before, now);
+        let all = grown(before, now);
+        log.as_mut().map_or(Ok(()), |log| log.add(as_json(id, &all, now)))?;
+        let (rows, total, drops) = all;
         let wanted = arguments.link.as_deref();
         let shown = rows.iter().find(|row| wanted.is_none_or(|name| row.link.1 == name));
         let Some(shown) = shown.or((wanted.is_none()).then_some(&total)) else {
