@@ -83,6 +83,8 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	python3 scripts/house_test.py --quiet
 	python3 scripts/mutants_test.py --quiet
 	python3 scripts/truth_test.py --quiet
+	cargo build --locked -p millstream-cli --features clogs --quiet
+	python3 scripts/walks_test.py --quiet
 	python3 scripts/pages_test.py --quiet
 	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet

@@ -185,7 +185,7 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
     let (stall_from, stall_to) =
         (setup.time.mul_f64(STALL_AT), setup.time.mul_f64(STALL_AT + STALL));
     let result_from = setup.time.mul_f64(RESULT_FROM);
-    let (mut read, mut at_result) = (0_u64, None);
+    let (mut read, mut has_more, mut at_result) = (0_u64, false, None);
     loop {
         let now = watch.begun.elapsed();
         if now >= setup.time {
@@ -194,12 +194,10 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
         if now >= result_from && at_result.is_none() {
             at_result = Some((now, read));
         }
-        take_turns(&mut engine)?;
+        take_turns(&mut engine, has_more)?;
         watch.look(&mut engine, socket, read)?;
-        if (stall_from..stall_to).contains(&now) {
-            continue;
-        }
-        read_some(&mut engine, socket, &mut read)?;
+        let is_still = (stall_from..stall_to).contains(&now);
+        has_more = !is_still && read_some(&mut engine, socket, &mut read)?;
     }
     let (from, already) = at_result.unwrap_or_default();
     let seconds = (watch.begun.elapsed() - from).as_secs_f64();
@@ -234,9 +232,14 @@ fn read_some(engine: &mut Engine, socket: SocketId, read: &mut u64) -> io::Resul
     Ok(false)
 }
 
-/// Takes in what has come, however much that is, and sleeps a little when that is nothing.
-fn take_turns(engine: &mut Engine) -> io::Result<()> {
-    engine.run_once(Some(Duration::from_micros(100)))?;
+/// Takes in what has come, however much that is, and sleeps a little when that is nothing and
+/// nothing is left to be read.
+fn take_turns(engine: &mut Engine, has_more: bool) -> io::Result<()> {
+    if has_more {
+        engine.refresh_time();
+    } else {
+        engine.run_once(Some(Duration::from_micros(100)))?;
+    }
     let mut more = TURNS;
     while more > 0 && engine.turn(engine.now()).progress {
         engine.refresh_time();

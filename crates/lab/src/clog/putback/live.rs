@@ -92,12 +92,7 @@ fn receive(engine: &mut Engine, socket: SocketId, living: &Living<'_>) -> io::Re
     let (mut read, mut has_more, mut at_result) = (0, false, None);
     while !living.is_over(begun) {
         let now = begun.elapsed();
-        // It sleeps only where nothing is to be read.
-        match has_more {
-            true => drop(engine.turn(engine.now())),
-            false => take_turns(engine)?,
-        }
-        engine.refresh_time();
+        take_turns(engine, has_more)?;
         if now >= result_from && at_result.is_none() {
             at_result = Some((now, read));
         }
