@@ -5,8 +5,9 @@ use millstream_record::{EngineSeries, RunRecord, keys};
 
 use super::{Seen, distance};
 
-/// A shorter queue counts as one of so many entries.
-const SHORT: f64 = 10.0;
+/// A shorter queue counts as one of so many entries: while it is short, something else than its
+/// length limits the rate.
+const SHORT: f64 = 1000.0;
 /// Intervals, and how far apart the lengths of the queue have to be, for a slope.
 const INTERVALS_LEAST: usize = 4;
 const LENGTHS_APART: f64 = 10.0;
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_falls_as_the_queue_grows_is_seen_and_an_even_one_is_not() {
-        let entries: Vec<f64> = (0..12).map(|at| 100.0 * 1.8_f64.powi(at)).collect();
+        let entries: Vec<f64> = (0..12).map(|at| 1000.0 * 1.8_f64.powi(at)).collect();
         // Each interval has the rate by what was queued when it began.
         let before = |at: usize| at.checked_sub(1).map_or(SHORT, |before| entries[before]);
         let falling: Vec<f64> = (0..12).map(|at| 1e8 / before(at)).collect();
@@ -147,11 +148,11 @@ mod tests {
     /// say, its gauges do.
     #[test]
     fn the_queue_of_an_engine_is_seen_in_what_it_publishes() {
-        let frames: Vec<u64> = (0..12).map(|at| 100 * (1 << at)).collect();
+        let frames: Vec<u64> = (0..12).map(|at| 1000 * (1 << at)).collect();
         // In each second so many messages as the queue at its beginning lets through.
         let reads = |rate: &dyn Fn(u64) -> u64| -> Series {
             let mut read = 0;
-            let before = [10].into_iter().chain(frames.iter().copied());
+            let before = [1000].into_iter().chain(frames.iter().copied());
             before
                 .take(12)
                 .map(|frames| {
@@ -181,9 +182,9 @@ mod tests {
         let walks = run(reads(&|frames| 100_000_000 / frames));
         let slow = of(&walks, "rate_at_tenfold_queue").unwrap();
         assert!((slow - 0.1).abs() < 0.01, "{slow}");
-        assert_eq!(of(&walks, "queue_entries_most"), Some(204_800.0));
+        assert_eq!(of(&walks, "queue_entries_most"), Some(2_048_000.0));
         let over = of(&walks, "queue_held_over_limit").unwrap();
-        assert!((over - 204_800.0 * 2112.0 / 262_144.0).abs() < 1e-6, "{over}");
+        assert!((over - 2_048_000.0 * 2112.0 / 262_144.0).abs() < 1e-6, "{over}");
         let even = run(reads(&|_| 100_000));
         assert_eq!(of(&even, "rate_at_tenfold_queue"), Some(1.0));
     }
