@@ -60,6 +60,7 @@ lint:            ## rustfmt, clippy and rustdoc, no warnings; the floors of the 
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
 	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 	cargo clippy --locked $(CLOGGED),millstream-cli/clogs,millstream-cli/manual -p millstream-cli --all-targets --quiet -- -D warnings
+	cargo clippy --locked -p millstream-tokio --features resolver --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	cargo clippy --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
 	scripts/builds
@@ -76,6 +77,7 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cargo test --locked --workspace --exclude millstream --exclude millstream-tcp --quiet
 	cargo test --locked $(CLOGGED) --lib --quiet -- clog
 	cargo test --locked -p millstream --doc --quiet
+	cargo test --locked -p millstream-tokio --features resolver --test tasks --quiet -- examples
 	@scripts/need python3:python3
 	python3 scripts/need_test.py --quiet
 	python3 scripts/attack_cost_test.py --quiet

@@ -40,14 +40,26 @@ impl TcpStream {
     ///
     /// Cancelled, the connection is closed, whether it stands or not.
     pub async fn connect(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
-        Self::new(net::TcpStream::connect_async(stack, addr, None).await?)
+        Self::new(net::TcpStream::connect_async(stack, addr, None, None).await?)
+    }
+
+    /// Opens a connection as [`connect`](Self::connect) does, from an own address and port, or with
+    /// port 0 from a free one.
+    ///
+    /// Cancelled, the connection is closed, whether it stands or not.
+    pub async fn connect_from(
+        stack: &Stack,
+        addr: SocketAddr,
+        from: SocketAddr,
+    ) -> io::Result<Self> {
+        Self::new(net::TcpStream::connect_async(stack, addr, Some(from), None).await?)
     }
 
     /// Opens a connection with a configuration, as [`connect`](Self::connect) does.
     ///
     /// Cancelled, the connection is closed, whether it stands or not.
     pub async fn connect_with(stack: &Stack, addr: SocketAddr, config: Config) -> io::Result<Self> {
-        Self::new(net::TcpStream::connect_async(stack, addr, Some(config)).await?)
+        Self::new(net::TcpStream::connect_async(stack, addr, None, Some(config)).await?)
     }
 
     /// Returns the peer's address.

@@ -44,6 +44,16 @@ impl<D: TcpDriver> TcpStream<D> {
         Self::open(stack, addr, None)?.wait_connected(None)
     }
 
+    /// Opens a connection as [`connect`](Self::connect) does, from an own address and port, or with
+    /// port 0 from a free one. Fails with `AddrInUse` where another connection has both ends.
+    pub fn connect_from(stack: &D::Stack, addr: SocketAddr, from: SocketAddr) -> io::Result<Self> {
+        let socket = D::open(stack, move |engine| {
+            let config = engine.inspect().tcp_config().clone();
+            engine.sockets().tcp_connect_with(addr, Some(from), &config)
+        })?;
+        Self::new(socket).wait_connected(None)
+    }
+
     /// Opens a connection with a configuration and waits until it stands, as
     /// [`connect`](Self::connect) does.
     pub fn connect_with(stack: &D::Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::listener::ListenerEnds;
@@ -84,7 +84,8 @@ impl Poller {
     /// Returns a poller without sockets, for those of any stack.
     pub fn new(_stack: &Stack) -> Self {
         let set = ReadySet::new(ReadySet::LIMIT);
-        let target = Arc::new(Target { set, waiter: Waiter::default() });
+        let (waiter, is_woken) = <(Waiter, AtomicBool)>::default();
+        let target = Arc::new(Target { set, waiter, is_woken });
         Self { target, entries: Side::new(Entries::default()) }
     }
 
@@ -129,19 +130,27 @@ impl Poller {
         Ok(())
     }
 
-    /// Waits until a socket has news or `timeout` is over, and adds all news to `events`. They are
-    /// edges that may be stale: read or write until it would block. Of several threads that wait,
-    /// one is told of each.
+    /// Has a [`wait`](Self::wait) return, without news if there are none: the one under way in
+    /// another thread, or else the next.
+    pub fn wake(&self) {
+        self.target.is_woken.store(true, Ordering::SeqCst);
+        self.target.waiter.ring();
+    }
+
+    /// Waits until a socket has news, [`wake`](Self::wake) is called or `timeout` is over, and adds
+    /// all news to `events`. They are edges that may be stale: read or write until it would block.
+    /// Of several threads that wait, one is told of each.
     pub fn wait(
         &self,
         timeout: Option<Duration>,
         events: &mut Vec<(usize, Readiness)>,
     ) -> io::Result<()> {
-        let Target { set, waiter } = &*self.target;
+        let Target { set, waiter, is_woken } = &*self.target;
         let before = events.len();
         let attempt = |entries: &mut Entries| {
             set.drain(|index| events.extend(entries.news(index)));
-            Tried::of((events.len() > before).then_some(Ok(())))
+            let is_over = is_woken.swap(false, Ordering::SeqCst) || events.len() > before;
+            Tried::of(is_over.then_some(Ok(())))
         };
         let until = || {
             if timeout != Some(Duration::ZERO) {
@@ -149,7 +158,8 @@ impl Poller {
             }
             Ok(deadline(timeout))
         };
-        match self.entries.run(waiter, until, |_| !set.is_empty(), attempt) {
+        let is_ready = |_: &Entries| !set.is_empty() || is_woken.load(Ordering::SeqCst);
+        match self.entries.run(waiter, until, is_ready, attempt) {
             // Without news when the time is over.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             waited => waited,

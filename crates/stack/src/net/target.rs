@@ -1,6 +1,7 @@
 //! Where a poller hears of news of its sockets.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::ready::ReadySet;
 use super::waiter::Waiter;
@@ -9,6 +10,8 @@ use super::waiter::Waiter;
 pub struct Target {
     pub set: ReadySet,
     pub waiter: Waiter,
+    /// A wait is to end without news.
+    pub is_woken: AtomicBool,
 }
 
 /// Where one socket's news go.

@@ -83,16 +83,17 @@ impl Stack {
 }
 
 impl TcpStream {
-    /// Opens a connection as [`connect`](Self::connect) does; a task waits for it. Without a
-    /// configuration it has the engine's.
+    /// Opens a connection as [`connect`](Self::connect) does, from an own address and port if one is
+    /// given; a task waits for it. Without a configuration it has the engine's.
     pub async fn connect_async(
         stack: &Stack,
         addr: SocketAddr,
+        from: Option<SocketAddr>,
         config: Option<Config>,
     ) -> io::Result<Self> {
-        let open = move |engine: &mut Engine| match &config {
-            Some(config) => engine.sockets().tcp_connect_with(addr, None, config),
-            None => engine.sockets().tcp_connect(addr),
+        let open = move |engine: &mut Engine| {
+            let config = config.clone().unwrap_or_else(|| engine.inspect().tcp_config().clone());
+            engine.sockets().tcp_connect_with(addr, from, &config)
         };
         connected(RingSocket::open_later(stack, open).await??).await
     }

@@ -212,3 +212,18 @@ async fn a_busy_stream_lets_other_tasks_run() {
     }
     assert!(other.is_finished());
 }
+
+#[tokio::test]
+async fn a_connection_comes_from_where_it_is_told() {
+    let (near, far) = two();
+    let (listener, addr) = listener(&far).await;
+    let from = "10.9.0.1:4321".parse().unwrap();
+    let client = TcpStream::connect_from(&near, addr, from).await.unwrap();
+    let (_server, peer) = listener.accept().await.unwrap();
+    assert_eq!((client.local_addr().unwrap(), peer), (from, from));
+    let again = TcpStream::connect_from(&near, addr, from).await.unwrap_err();
+    assert_eq!(again.kind(), std::io::ErrorKind::AddrInUse);
+    let elsewhere = "10.9.0.77:0".parse().unwrap();
+    let refused = TcpStream::connect_from(&near, addr, elsewhere).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::AddrNotAvailable);
+}

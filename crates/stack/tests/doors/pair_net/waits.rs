@@ -626,3 +626,23 @@ fn who_polls_and_was_refused_hears_of_room_each_time() {
     assert!(refused > 5, "{refused} refusals");
     reader.join().expect("all of it");
 }
+
+#[test]
+fn another_thread_ends_the_wait_of_a_poller() {
+    let (near, _far) = stacks(PairConfig::default());
+    let poller = Poller::new(&near);
+    let mut events = Vec::new();
+    // Before, and meanwhile.
+    poller.wake();
+    poller.wait(None, &mut events).expect("a wait");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100 {
+                poller.wake();
+                std::thread::yield_now();
+            }
+        });
+        poller.wait(None, &mut events).expect("a wait");
+    });
+    assert!(events.is_empty());
+}
