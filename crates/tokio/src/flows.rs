@@ -31,8 +31,9 @@ impl UdpFlows {
     ///
     /// Cancelled, nothing is taken; the engine may deliver the prefix all the same.
     pub async fn bind(stack: &Stack, to: Prefix) -> io::Result<Self> {
+        let flows = Self::bind_idle(stack, to, 0, IDLE).await?;
         deliver(stack, to).await?;
-        Self::bind_idle(stack, to, 0, IDLE).await
+        Ok(flows)
     }
 
     /// Takes datagrams to a port of the prefix's addresses, or with port 0 to any. A flow in which

@@ -30,8 +30,10 @@ impl Incoming {
     ///
     /// Cancelled, nothing is taken; the engine may deliver the prefix all the same.
     pub async fn bind(stack: &Stack, to: Prefix) -> io::Result<Self> {
+        // In this order: a SYN between the two is dropped, and not refused.
+        let incoming = Self::bind_within(stack, to, 0, WITHIN).await?;
         deliver(stack, to).await?;
-        Self::bind_within(stack, to, 0, WITHIN).await
+        Ok(incoming)
     }
 
     /// Takes connections to a port of the prefix's addresses, or with port 0 to any. A request
