@@ -139,7 +139,7 @@ impl Poller {
 
     /// Waits until a socket has news, [`wake`](Self::wake) is called or `timeout` is over, and adds
     /// all news to `events`. They are edges that may be stale: read or write until it would block.
-    /// Of several threads that wait, one is told of each.
+    /// One of several threads that wait is told of each.
     pub fn wait(
         &self,
         timeout: Option<Duration>,
