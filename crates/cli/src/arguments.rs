@@ -137,6 +137,9 @@ pub enum Command {
         /// A process that is there, in place of a command.
         #[arg(long, value_name = "PID", conflicts_with = "command")]
         of: Option<u32>,
+        /// In a session of its own, with a high priority.
+        #[arg(long)]
+        raised: bool,
         /// The command.
         #[arg(last = true)]
         command: Vec<std::ffi::OsString>,

@@ -53,7 +53,9 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Worker { parent } => return millstream_load::worker::main(parent),
         Command::Guard { of: Some(pid), .. } => return millstream_testbed::guard::watch(pid),
-        Command::Guard { of: None, command } => return millstream_testbed::guard::main(&command),
+        Command::Guard { of: None, raised, command } => {
+            return millstream_testbed::guard::main(&command, raised);
+        }
         #[cfg(feature = "manual")]
         Command::Manual { folder } => manual::manual(&folder),
         Command::Undo => run::undo(),

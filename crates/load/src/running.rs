@@ -56,10 +56,13 @@ impl Running {
             return Err(Error::Refused("no command was given".to_owned()));
         };
         let program = program.as_ref();
+        // A guard that makes a session of its own may lead no group before.
+        let in_own_session = raised && guard.is_some() && priority::is_by_session();
         let mut command = match guard {
             Some(guard) => {
                 let mut command = Command::new(&guard.path);
-                command.args(&guard.arguments).arg("--").args(words).stdin(Stdio::piped());
+                command.args(&guard.arguments).args(in_own_session.then_some("--raised"));
+                command.arg("--").args(words).stdin(Stdio::piped());
                 command
             }
             None => {
@@ -68,7 +71,10 @@ impl Running {
                 command
             }
         };
-        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        if !in_own_session {
+            command.process_group(0);
+        }
         let spawn = move || -> std::io::Result<Child> {
             if let Some(cpu) = cpu {
                 let mut set = CpuSet::new();

@@ -23,6 +23,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::leftovers::ProcessIdentity;
+use crate::priority;
 
 /// Exit status where the command could not be started, as a shell's.
 const NOT_STARTED: u8 = 127;
@@ -35,7 +36,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
     clippy::disallowed_macros,
     reason = "who started it reads the standard error, and shows it"
 )]
-pub fn main(words: &[OsString]) -> ExitCode {
+///
+/// `is_raised`: it and the command are in a session of their own with a high priority.
+pub fn main(words: &[OsString], is_raised: bool) -> ExitCode {
+    if is_raised && let Err(why) = priority::raise_session() {
+        eprintln!("millstream guard: {why}");
+        return ExitCode::from(NOT_STARTED);
+    }
     let Some((program, arguments)) = words.split_first() else {
         return ExitCode::from(NOT_STARTED);
     };

@@ -400,7 +400,7 @@ impl Subject for CommandSubject<'_> {
             return Err("nothing is set without --force".to_owned());
         }
         match (force.factor.as_str(), Setting::named(&force.factor)) {
-            (PRIORITY, _) => return priority::may_raise(),
+            (PRIORITY, _) => return priority::may_raise(self.guard.is_some()),
             (PLACEMENT, _) => {}
             (_, Some(setting)) => return setting.may(self.namespaces.of_ends(), &self.quotas),
             (other, None) => return Err(format!("{other} is not set for an outside command")),

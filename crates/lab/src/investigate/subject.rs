@@ -114,7 +114,7 @@ impl Subject for WorkloadSubject<'_> {
             return Err("the far end is on another machine".to_owned());
         }
         if force.factor == "priority" {
-            priority::may_raise()?;
+            priority::may_raise(false)?;
         }
         let workload = self.definition.workloads[0];
         let is_known = |factor: &&millstream_plan::Factor| {
