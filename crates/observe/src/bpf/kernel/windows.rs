@@ -1,6 +1,8 @@
 //! The programs that count system calls, attached for a window at a time.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -257,40 +259,73 @@ impl Keeper {
         done
     }
 
-    /// Returns the time by which a call of this thread takes longer while the programs count it, in
-    /// nanoseconds, in windows of either kind: the shortest of several tries with them, less the
-    /// shortest without. Settles how much longer calls are made.
+    /// Returns the time by which a call takes longer while the programs count it, in nanoseconds,
+    /// in windows of either kind, of a thread that does nothing but call. Settles how much longer
+    /// calls are made.
     fn costs_of_a_call(&mut self) -> Result<[f64; 2], Absent> {
-        const TRIES: usize = 8;
-        const CALLS: u32 = 200;
         /// So much that it is told from the time that counting takes, and ends a call soon.
         const EXTRA_NS: std::ops::RangeInclusive<f64> = 100.0..=1000.0;
-        let shortest = || {
-            let one = || {
-                let began = Instant::now();
-                for _ in 0..CALLS {
-                    std::hint::black_box(std::os::unix::process::parent_id());
-                }
-                began.elapsed()
-            };
-            (0..TRIES).map(|_| one()).min().unwrap_or_default()
-        };
-        let without = shortest();
-        let longer =
-            |with: Duration| with.saturating_sub(without).as_nanos() as f64 / f64::from(CALLS);
+        let caller = Caller::start();
+        let without = caller.call_ns();
         let links = self.attach()?;
         let mut measure = |extra_ns| {
             let opened = self.part(EARLY, extra_ns);
-            let with = shortest();
-            opened.and(self.part(CLOSED, 0)).map(|()| longer(with))
+            let with = caller.call_ns();
+            opened.and(self.part(CLOSED, 0)).map(|()| (with - without).max(0.0))
         };
         let counting = measure(0);
-        let extra_ns =
-            counting.as_ref().map_or(0.0, |ns| ns.clamp(*EXTRA_NS.start(), *EXTRA_NS.end()));
-        let both = measure(extra_ns as u64);
-        self.extra_ns = extra_ns as u64;
+        let ns = counting.as_ref().map_or(0.0, |ns| ns.clamp(*EXTRA_NS.start(), *EXTRA_NS.end()));
+        let both = measure(ns as u64);
+        self.extra_ns = ns as u64;
         self.detach(links)?;
         Ok([counting?, both?])
+    }
+}
+
+/// A thread that makes system calls, until this is dropped.
+struct Caller {
+    /// Nanoseconds of the shortest row of calls.
+    shortest_ns: Arc<AtomicU64>,
+    is_done: Arc<AtomicBool>,
+}
+
+impl Caller {
+    const ROW: u32 = 100;
+
+    fn start() -> Self {
+        let one = Self { shortest_ns: Arc::default(), is_done: Arc::default() };
+        let (shortest_ns, is_done) = (one.shortest_ns.clone(), one.is_done.clone());
+        std::thread::spawn(move || {
+            while !is_done.load(Relaxed) {
+                let began = Instant::now();
+                for _ in 0..Self::ROW {
+                    std::hint::black_box(std::os::unix::process::parent_id());
+                }
+                shortest_ns.fetch_min(began.elapsed().as_nanos() as u64, Relaxed);
+            }
+        });
+        one
+    }
+
+    /// Returns the time that a call takes, in nanoseconds, where nothing comes between; not a
+    /// number where the thread did not get a CPU.
+    fn call_ns(&self) -> f64 {
+        const TRIES: usize = 20;
+        self.shortest_ns.store(u64::MAX, Relaxed);
+        for _ in 0..TRIES {
+            std::thread::sleep(2 * PART);
+            let ns = self.shortest_ns.load(Relaxed);
+            if ns != u64::MAX {
+                return ns as f64 / f64::from(Self::ROW);
+            }
+        }
+        f64::NAN
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.is_done.store(true, Relaxed);
     }
 }
 
