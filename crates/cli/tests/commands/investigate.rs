@@ -66,6 +66,28 @@ fn why_no_run_counts_is_told_in_the_words_of_the_command() {
     }
 }
 
+/// The other end of a command is started where the words of `--far-by` start it: here by env(1).
+#[test]
+fn the_other_end_is_started_by_a_command_of_the_users() {
+    let place = Place::new("investigate-far");
+    let pid = place.folder.join("pid").display().to_string();
+    let server = format!("sh -c 'sleep 0.4; echo $$ >{pid}; echo is up; exec sleep 600'");
+    let options =
+        ["--figure", r"rate=(\d+)", "--runs", "8", "--no-bpf", "--far-by", "env", "--server"];
+    let options = [&options[..], &[&server, "--ready", "up$"]].concat();
+    let output = investigate(&place, &options, &format!("echo rate=$(cat {pid}); rm {pid}"));
+    let text = words(&output);
+    assert!(output.status.success(), "{text}");
+    let store = Store::open_existing(&place.database()).unwrap();
+    let kept = store.latest(None).unwrap().unwrap();
+    let runs = store.runs(&kept.id).unwrap();
+    assert!(runs.iter().all(|run| run.validity.valid && run.far_probes.is_some()), "{text}");
+    let last = runs.last().unwrap().result("figure").unwrap() as u32;
+    assert!(!lives(last), "nothing of the far end stays");
+    let refused = investigate(&place, &["--figure", "(x)", "--far-by", "env"], "true");
+    assert!(words(&refused).contains("Say it with --server"), "{}", words(&refused));
+}
+
 /// Ratios of a figure that may be 0 or less mean nothing; what is said of it is no number that is
 /// none.
 #[test]
