@@ -69,7 +69,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["second", "blocks"], default_value_t = 120.0, value_parser = seconds)]
     timeout: f64,
     /// Key of the result (throughput_bits_per_s, latency_p99_us, figure) [default: throughput or
-    /// transactions]
+    /// transactions; of a command its figure]
     #[arg(long, value_name = "KEY")]
     result: Option<String>,
     /// Less of the result or figure is better (a time)
@@ -211,10 +211,16 @@ fn results(runs: &[RunRecord], rule: Rule<'_>) -> BTreeMap<(String, String), Vec
     for run in runs.iter().filter(|run| run.validity.valid) {
         let mut name = format!("{} {}", run.stack, run.workload);
         run.factors.iter().for_each(|(factor, level)| name.push_str(&format!(" {factor}={level}")));
-        let all = rule.result.as_ref().map_or(RESULTS, std::slice::from_ref);
-        for key in all.iter().filter(|key| run.result(key).is_some()) {
-            let values = found.entry((name.clone(), (*key).to_owned())).or_default();
-            values.extend(run.result(key));
+        // A command has one figure, whatever its name.
+        let all: Vec<&str> = match rule.result {
+            Some(key) => vec![key],
+            None if run.workload == "command" => run.results.keys().map(String::as_str).collect(),
+            None => RESULTS.to_vec(),
+        };
+        for key in all {
+            if let Some(value) = run.result(key) {
+                found.entry((name.clone(), key.to_owned())).or_default().push(value);
+            }
         }
     }
     found
@@ -232,6 +238,8 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
             set.get(*case).cloned().unwrap_or_default()
         };
         let sets = (of(&first), of(&second));
+        let is_time = rule.result.is_none() && key.ends_with("_us");
+        let rule = Rule { lower_is_better: rule.lower_is_better || is_time, ..rule };
         // Bonferroni: one of so many may be worse by chance.
         let by_ratio = compare(&sets.0, &sets.1, 1).map(|found| one(&found, cases.len(), rule));
         let by_difference =
@@ -342,6 +350,26 @@ mod tests {
         assert_eq!(answer(&less, &standard, time), Answer::Worse);
         let other = Rule { result: Some("figure"), ..RULE };
         assert_eq!(answer(&standard, &less, other), Answer::CannotTell);
+    }
+
+    #[test]
+    fn the_figure_of_a_command_needs_no_name() {
+        let of = |middle: f64, key: &str| {
+            let mut runs = set(middle, 4.0, 20, "1");
+            for run in &mut runs {
+                run.workload = "command".into();
+                let value = run.results.remove(keys::THROUGHPUT).unwrap();
+                run.results.insert(key.into(), value);
+            }
+            runs
+        };
+        for (key, less) in [
+            ("figure", Answer::Worse),
+            ("requests_per_s", Answer::Worse),
+            ("latency_us", Answer::Good),
+        ] {
+            assert_eq!(answer(&of(100.0, key), &of(90.0, key), RULE), less, "{key}");
+        }
     }
 
     /// The worst there is, the best, and what is below zero.
