@@ -95,12 +95,18 @@ impl<'a> Walk<'a> {
         let mut parents: BTreeMap<u32, u32> = BTreeMap::new();
         parents.extend(budget.threads.iter().map(|one| (one.process, one.parent)));
         let name = |process: &u32| budget.names.get(process);
+        // Those that speak with each other are two ends, whatever their program is.
+        let is_peer = |one: &u32, other: &u32| {
+            budget.ends.get(one).is_some_and(|end| end.peers.contains(other))
+        };
         let mut groups: BTreeMap<u32, u32> = BTreeMap::new();
         for (process, parent) in &parents {
             let is_beside = |other: &u32| {
                 let their = parents.get(other).copied().unwrap_or_default();
                 name(other).is_some()
                     && name(other) == name(process)
+                    && !is_peer(process, other)
+                    && !is_peer(other, process)
                     && (their == *parent || other == parent)
             };
             let first = groups.keys().copied().find(is_beside);
@@ -341,6 +347,19 @@ mod tests {
         ];
         let all = told(threads, &[]);
         assert_eq!((all[0].1.as_str(), all[0].2, all.len()), ("read", 0.99, 2));
+    }
+
+    #[test]
+    fn two_ends_of_one_program_are_two_and_processes_beside_each_other_are_one() {
+        let client = vec![row(Asleep, "read", "", 2, 9.0), row(Kernel, "write", "", 0, 1.0)];
+        let server = vec![row(OwnCode, "work", "", 0, 9.0), row(Asleep, "read", "", 1, 1.0)];
+        let threads = || vec![thread(1, 1, client.clone()), thread(2, 2, server.clone())];
+        let names = || [(1, "same".to_owned()), (2, "same".to_owned())].into();
+        let end = End { peers: vec![2], ..End::default() };
+        let budget = Budget { threads: threads(), names: names(), ..Budget::default() };
+        let apart = Budget { ends: [(1, end)].into(), ..budget.clone() };
+        assert_eq!(uses(&apart, 1).all[0].path, [1, 2]);
+        assert_eq!(uses(&budget, 1).all[0].path, [1]);
     }
 
     #[test]

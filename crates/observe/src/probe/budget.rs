@@ -161,7 +161,11 @@ impl Probe for BudgetProbe {
         let tables = [("connections", connections), (OPENED, opened)].into_iter();
         into.tables.extend(tables.filter_map(|(name, table)| Some((name.to_owned(), table?))));
         times.sort_by_key(|one| std::cmp::Reverse(one.on_ns));
-        let of_program = |one: &Times| !one.off.iter().any(|(why, ..)| why.call == KERNEL_THREAD);
+        // What this program does beside the load is no part of it.
+        let of_program = |one: &Times| {
+            let is_ours = one.process == std::process::id() && !self.roots.is_empty();
+            !is_ours && !one.off.iter().any(|(why, ..)| why.call == KERNEL_THREAD)
+        };
         let mut kept: Vec<Times> = times.into_iter().filter(of_program).collect();
         let more = kept.len().saturating_sub(limits::BUDGET_THREADS) as u64;
         kept.truncate(limits::BUDGET_THREADS);
