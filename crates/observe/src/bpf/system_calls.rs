@@ -44,7 +44,12 @@ pub(super) struct Windows {
     rates: f64,
     squares: f64,
     weighted: f64,
+    /// Calls and weighted calls of the last windows, of which each counts [`FADES`] times as much
+    /// as the one behind it: a load begins, and changes.
+    recent: [f64; 2],
 }
+
+const FADES: f64 = 0.6;
 
 impl Windows {
     fn add(&mut self, open: Duration, calls: &[u64]) {
@@ -57,6 +62,8 @@ impl Windows {
         self.rates += rate;
         self.squares += rate * rate;
         self.weighted += all as f64 * rate;
+        let fresh = [all as f64, all as f64 * rate];
+        self.recent.iter_mut().zip(fresh).for_each(|(sum, one)| *sum = FADES * *sum + one);
     }
 
     fn since(&self, before: &Self) -> Self {
@@ -70,6 +77,7 @@ impl Windows {
             rates: self.rates - before.rates,
             squares: self.squares - before.squares,
             weighted: self.weighted - before.weighted,
+            recent: self.recent,
         }
     }
 
@@ -86,6 +94,12 @@ impl Windows {
     fn busy_rate(&self) -> Option<f64> {
         let calls = self.calls();
         (calls > 0.0).then(|| self.weighted / calls)
+    }
+
+    /// Returns the rate while there are calls, of the last windows; `None` without a call.
+    fn recent_rate(&self) -> Option<f64> {
+        let [calls, weighted] = self.recent;
+        (calls > 0.0).then(|| weighted / calls)
     }
 
     /// Returns the factor by which there are more calls without counting.
@@ -108,7 +122,7 @@ impl SystemCalls {
     pub(super) fn add(&mut self, is_longer: bool, open: Duration, calls: &[u64]) {
         self.kinds[usize::from(is_longer)].add(open, calls);
         let [short, long] = &self.kinds;
-        if let Some((a, b)) = short.busy_rate().zip(long.busy_rate()) {
+        if let Some((a, b)) = short.recent_rate().zip(long.recent_rate()) {
             // a = true rate * (1 - slowed * taken by a), and so for b.
             let apart = a * long.taken(b) - b * short.taken(a);
             let slowed = if apart > 0.0 { (a - b) / apart } else { 0.0 };
@@ -237,21 +251,19 @@ mod tests {
         let call_ns = [126.0, 276.0];
         let mut busy = SystemCalls::new(call_ns);
         let calls = |ns: f64| [(PARTS as f64 / ns) as u64, 0];
-        // Before the load began there were hardly any.
+        // Before the load began there were hardly any, and it began within a window.
         window(&mut busy, false, &[3, 0]);
         window(&mut busy, true, &[2, 0]);
-        for _ in 0..4 {
+        window(&mut busy, false, &[6000, 0]);
+        window(&mut busy, true, &calls(177.0 + call_ns[1]));
+        let before = busy.clone();
+        for _ in 0..6 {
             window(&mut busy, false, &calls(177.0 + call_ns[0]));
             window(&mut busy, true, &calls(177.0 + call_ns[1]));
         }
-        let of_load = busy.since(&{
-            let mut before = SystemCalls::new(call_ns);
-            window(&mut before, false, &[3, 0]);
-            window(&mut before, true, &[2, 0]);
-            before
-        });
+        let of_load = busy.since(&before);
         let rate = of_load.per_s(0).unwrap() / (1e9 / 177.0);
-        assert!((rate - 1.0).abs() < 0.01, "{rate}");
+        assert!((rate - 1.0).abs() < 0.02, "{rate}");
         // On two CPUs beside each other, each is slowed down by its own calls alone.
         let mut both = SystemCalls::new(call_ns);
         for is_longer in [false, true] {
