@@ -95,13 +95,16 @@ impl OtherEnd {
         interrupt: &Interrupt,
         record: &mut RunRecord,
     ) -> Result<Option<String>, Error> {
-        let until = Instant::now() + if self.is_unseen { LEAD } else { PATIENCE };
+        let begun = Instant::now();
+        let until = begun + if self.is_unseen { LEAD } else { PATIENCE };
         while Instant::now() < until {
             interrupt.check()?;
             if let Some(why) = started.failed()? {
                 return Ok(Some(why));
             }
-            if started.is_ready(&self.ready)? {
+            // Who listens may have more to begin with: a second port, data that it reads.
+            let is_early = self.ready == Ready::Listens && begun.elapsed() < LEAD;
+            if !is_early && started.is_ready(&self.ready)? {
                 return started.failed();
             }
             std::thread::sleep(LOOK);
