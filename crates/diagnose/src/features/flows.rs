@@ -25,9 +25,10 @@ pub(super) fn flows(seen: &mut Seen, probes: &Probes) {
     if let Some(unread) = mean(&receivers, "unread_share", by_received) {
         seen.put("unread_share", unread, distance::PROTOCOL);
     }
-    // The window that a sender would see if the receiver's queue were empty.
-    let offered = mean(&senders, "snd_wnd_bytes", |one| field(one, "watched_bytes_acked"));
-    if let Some((window, queue)) = offered.zip(mean(&receivers, "recv_queue_bytes", by_received)) {
+    // The window that a receiver would have offered with an empty queue. The sender's view is of
+    // another moment: it may be that of a closed window beside a queue that is read.
+    let windows = |name| mean(&receivers, name, by_received);
+    if let (Some(window), Some(queue)) = (windows("rcv_wnd_bytes"), windows("recv_queue_bytes")) {
         seen.put("whole_window_bytes", window + queue, distance::PROTOCOL);
     }
 }
