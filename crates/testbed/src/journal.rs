@@ -211,6 +211,10 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        // In another namespace its paths are other settings. What it says is still on the disk.
+        if namespace::current_inode().ok() != Some(self.text.namespace) {
+            return;
+        }
         let (_, failed) = self.text.put_back();
         // One that found no room.
         let _ = self.folder.remove(&self.file(PART));
@@ -396,6 +400,21 @@ mod tests {
             assert_eq!(value(), "66\n");
             drop(journal);
             assert_eq!((value().as_str(), files(state)), (FIRST, 0));
+        });
+    }
+
+    #[test]
+    fn a_journal_that_is_dropped_in_another_namespace_changes_nothing_there() {
+        in_a_namespace("elsewhere", |state| {
+            let mut journal = Journal::open(state).unwrap();
+            journal.set(Path::new(SETTING), "65").unwrap();
+            let other = Namespace::create("ms-journal-2").unwrap();
+            let there = other.run(|| {
+                fs::write(SETTING, "66").unwrap();
+                drop(journal);
+                value()
+            });
+            assert_eq!((there.as_str(), value().as_str(), files(state)), ("66\n", "65\n", 1));
         });
     }
 

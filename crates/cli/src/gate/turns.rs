@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::values::{database, time_limit};
 use crate::{kept, output};
 
-/// Name of what is kept where none is given.
+/// Name of the kept runs where none is given.
 const NAME: &str = "ab";
 /// Pairs after which it is said what all will show.
 const FIRST_PAIRS: usize = 5;

@@ -137,7 +137,7 @@ impl Again {
                 .filter(|interval| (INTERVAL_LEAST..=INTERVAL_MOST).contains(interval))
                 .ok_or_else(|| Error::Refused("an interval is 0.01 to 86400 seconds".into()))?,
         };
-        // What was kept does not change.
+        // A snapshot does not change.
         let is_kept = segments.iter().any(|segment| segment.kept().is_some());
         let times = if is_kept { Some(1) } else { self.count };
         let times = times.unwrap_or(if self.interval.is_some() { u64::MAX } else { 1 });

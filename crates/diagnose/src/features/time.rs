@@ -49,7 +49,11 @@ fn is_socket(one: &Use) -> bool {
 }
 
 fn is_file(one: &Use) -> bool {
-    one.row.state == ThreadState::Blocked && !one.row.on.is_empty() && !is_socket(one)
+    let others = ["TCP ", "UDP ", "pipe ", "lock ", "a UNIX socket", "a socket"];
+    let on = &one.row.on;
+    one.row.state == ThreadState::Blocked
+        && !on.is_empty()
+        && !others.iter().any(|other| on.starts_with(other))
 }
 
 /// Returns the shares of the time of the first end of `clients`, as features of so many `runs`;
@@ -98,9 +102,10 @@ mod tests {
             (Kernel, "fdatasync", "", 0, 4.0),
             (Blocked, "fdatasync", "journal", 0, 8.0),
             (Blocked, "read", "prices", 0, 3.0),
+            (Blocked, "write", "pipe 7", 0, 1.0),
             (Asleep, "wait4", "", 0, 5.0),
             (Asleep, "clock_nanosleep", "", 0, 12.0),
-            (Asleep, "epoll_wait", "", 0, 6.0),
+            (Asleep, "epoll_wait", "", 0, 5.0),
             (Ready, "", "", 9, 2.0),
         ];
         let thread = |number, rows: &[(ThreadState, &str, &str, u32, f64)]| {

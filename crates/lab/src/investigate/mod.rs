@@ -768,7 +768,7 @@ mod tests {
         assert!(matches!(error, Error::Refused(_)) && machine.runs == 0);
     }
 
-    /// A machine whose runs say nothing of what is asked.
+    /// A machine whose runs lack the result that is asked for.
     struct Silent(Machine);
 
     impl Subject for Silent {

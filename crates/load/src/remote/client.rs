@@ -82,7 +82,7 @@ pub struct FarSeat {
     started: Option<Started>,
 }
 
-/// The two ends of what is told once.
+/// Sender and receiver of a word that is told once.
 struct Heard<R, F> {
     ready: R,
     finished: F,
@@ -305,7 +305,7 @@ impl FarSeat {
         self.pid.get().copied().filter(|_| self.machine.has_same_processes(&Machine::here()))
     }
 
-    /// Returns the last lines of what has started it, in brackets.
+    /// Returns the last lines of the command that started the far end, in brackets.
     pub(super) fn last_words(&self) -> String {
         self.started.as_ref().map_or(String::new(), Started::last_words)
     }

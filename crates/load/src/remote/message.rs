@@ -22,7 +22,8 @@ pub(super) enum Request {
     Machine,
     /// Start the far end of a run, and look at the host.
     Begin(FarJob),
-    /// Start a command as the far end, and look at the host; for who has started this program.
+    /// Start a command as the far end, and look at the host: only the near end that started this
+    /// program may ask for it.
     Command(FarCommand),
     /// Listen. As [`crate::worker::Command::Listen`].
     Listen { address: IpAddr },

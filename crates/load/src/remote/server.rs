@@ -77,7 +77,7 @@ pub fn serve_starter(
     guard: WorkerProgram,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
-    let failed = |error| Error::host("speak to who has started this program")(error);
+    let failed = |error| Error::host("speak to the near end, which started this program")(error);
     may_open_files();
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let (mut from, mut to) = (theirs.try_clone().map_err(failed)?, theirs);
@@ -95,7 +95,7 @@ pub fn serve_starter(
     let ends = unproved.judge(&Token::of_who_starts(), || true).map_err(failed)?;
     let programs = Programs { worker, guard: Some(guard) };
     let done = session(ends, &programs, interrupt).map_err(Error::Worker);
-    // What was said last is on its way, unless nobody reads it.
+    // The last message is on its way, unless nobody reads it.
     let until = Instant::now() + LAST_WORDS;
     while !writing.is_finished() && Instant::now() < until {
         std::thread::sleep(LOOK);
