@@ -575,6 +575,20 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
+    /// Its port says nothing of what else it begins with.
+    #[test]
+    fn who_listens_at_once_has_some_time_all_the_same() {
+        let script = "use Socket; socket(my $s, PF_INET, SOCK_STREAM, 0); bind($s, sockaddr_in(0, INADDR_LOOPBACK)); \
+                      listen($s, 1); sleep 600";
+        let mut kept = Kept::default();
+        let mut alone = subject(&["echo", "figure 5"], &mut kept);
+        alone.server = Some(other_end(&["perl", "-e", script], Ready::Listens));
+        match alone.observe(1) {
+            Ok(runs) => assert!(runs[0].window.start_s >= 0.3, "{:?}", runs[0].window),
+            Err(why) => eprintln!("skipped: {why}"),
+        }
+    }
+
     #[test]
     fn what_cannot_be_started_or_watched_is_refused_before_anything_is_kept() {
         for word in ["/no/such/program", "no-such-program", "/", ""] {

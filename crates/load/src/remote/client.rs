@@ -82,7 +82,7 @@ pub struct FarSeat {
     started: Option<Started>,
 }
 
-/// Sender and receiver of a word that is told once.
+/// One side of the channels on which the far end says that it is ready, and that it has finished.
 struct Heard<R, F> {
     ready: R,
     finished: F,
