@@ -5,23 +5,26 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_diagnose::sets::{compare_sets, flame};
-use millstream_lab::investigate::{Options, explain};
+use millstream_diagnose::sets::{Row, compare_sets, flame};
+use millstream_lab::investigate::{BUILD, BUILDS, Options, explain};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 use millstream_report::of_machine;
 
+use crate::in_turns::{Two, pairs};
 use crate::output::{self, full_path};
-use crate::values::Database;
+use crate::values::{Database, seconds, whole};
 use crate::{investigate, kept};
 
 /// For `compare --help`.
 pub const HELP: &str = "\
-Each configuration that both sets have is compared by its result (the median of the second as a ratio to that of the
-first, with a 95 % interval and the smallest change that would have been seen) and by every other result and feature.
+Each configuration that both sets have is compared by its result (the second as a ratio to the first, with the 95 %
+interval of the test that gives p, and the smallest change that would have been seen) and by every other result and feature.
 Other values are what probes and Millstream's engines counted, by what was moved, and histograms, of which it is said how
 many powers of two they have moved. Of sets that do not differ at most 5 % are said to differ in a result; of the other values
-that are named, no more than 5 % are expected to be there by chance. Four runs of each set are needed at least. `gate` has an exit status for it.";
+that are named, no more than 5 % are expected to be there by chance. Four runs of each set are needed at least. `gate` has an exit status for it.
+Two commands are run in turns with --ab; their figure is compared pair by pair, as `gate --ab` does:
+  millstream compare --ab './bench-old' './bench-new' --figure 'rate=([0-9.]+)'";
 
 /// For `explain --help`.
 pub const EXPLAIN_HELP: &str = "\
@@ -35,9 +38,23 @@ Runs may differ in `threads` (`run udp-path --profile --repeats 8`): then it is 
 #[derive(Debug, Args)]
 pub struct Compare {
     /// Id, beginning of an id, or name of the experiment that is the standard
-    first: String,
+    #[arg(required_unless_present = "ab")]
+    first: Option<String>,
     /// The same of the one that is compared with it
-    second: String,
+    #[arg(required_unless_present = "ab")]
+    second: Option<String>,
+    /// Run two commands in turns, each one line of words, and compare the second with the first
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["first", "only"])]
+    ab: Vec<String>,
+    /// Runs of each of the two commands, 6 at least
+    #[arg(long, value_name = "N", requires = "ab", default_value_t = 10, value_parser = whole::<u32>)]
+    runs: u32,
+    /// Where the figure of the two commands is, as of `gate`
+    #[arg(long, value_name = "WHERE", requires = "ab")]
+    figure: Option<String>,
+    /// Seconds after which a run of a command is ended
+    #[arg(long, value_name = "SECONDS", requires = "ab", default_value_t = 120.0, value_parser = seconds)]
+    timeout: f64,
     /// Write the comparison to this file as JSON, with every value that was looked at ('-':
     /// standard output, alone)
     #[arg(long, value_name = "FILE")]
@@ -81,13 +98,39 @@ pub fn compare(arguments: &Compare) -> Result<ExitCode, Error> {
         let kept = kept::as_kept(&kept::find(std::slice::from_ref(id), &arguments.database)?);
         only(kept, &arguments.only)
     };
-    let (first, second) = (set(&arguments.first)?, set(&arguments.second)?);
-    let found = compare_sets(&first, &second, 1);
+    let ([first, second], result) = match (&arguments.first, &arguments.second) {
+        (Some(first), Some(second)) => ([set(first)?, set(second)?], None),
+        _ => in_turns(arguments)?,
+    };
+    let mut found = compare_sets(&first, &second, 1);
+    if let (Some(row), Some(case)) = (result, found.cases.first_mut()) {
+        case.result = Some(row);
+    }
     if let Some(file) = &arguments.flame {
         output::write_whole(file, flame(&first, &second)?.as_bytes())?;
     }
     output::tell(&found.text(), &found, arguments.json.as_deref())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs both commands in turns. Returns the runs of each and the row of their figure, which is of
+/// their pairs.
+fn in_turns(arguments: &Compare) -> Result<([Vec<RunRecord>; 2], Option<Row>), Error> {
+    let Compare { ab, figure, runs, timeout, database, .. } = arguments;
+    let (figure, timeout) = (figure.as_deref(), *timeout);
+    Two::check(*runs)?;
+    let two =
+        Two { ab, figure, lower_is_better: false, pairs: *runs, timeout, name: None, database };
+    let (runs, key, _) = two.measure()?;
+    let result = Row::of_pairs(&key, &pairs(&runs, &key));
+    let of = |build: &str| {
+        let of_build =
+            runs.iter().filter(|run| run.factors.get(BUILD).is_some_and(|it| it == build));
+        let mut runs: Vec<RunRecord> = of_build.cloned().collect();
+        runs.iter_mut().for_each(|run| drop(run.factors.remove(BUILD)));
+        runs
+    };
+    Ok((BUILDS.map(of), result))
 }
 
 /// Says what kept runs show.

@@ -17,6 +17,7 @@ mod forget;
 mod gate;
 mod help;
 mod impair;
+mod in_turns;
 mod investigate;
 mod keeper;
 mod kept;

@@ -1,24 +1,28 @@
 //! Compares two sets of runs: if they differ, and which difference could have been seen.
+//!
+//! Interval and p come from one test, that of the sum of ranks (Wilcoxon, Mann and Whitney), with
+//! the shift and the interval that belong to it (Hodges and Lehmann, 1963): the sum is the number
+//! of differences of a value of the second set and one of the first that are above zero. The
+//! interval excludes no change exactly where p is below the level. Differences that are zero count
+//! for either side, so that equal values make it no bolder.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{RUNS_FOR_A_CLAIM, Rng, median, normal, ranks};
+use crate::stats::{RUNS_FOR_A_CLAIM, median, normal, ranks};
 
 /// Chance of a change being reported where there is none.
 pub const P_CHANGE: f64 = 0.05;
 
-/// Most exchanges of the runs of both sets.
-const EXCHANGES: usize = 4_999;
-/// Exchanges with ranks as far apart, after which their share says enough.
-const ENOUGH: usize = 50;
-/// Runs of each set from which the sum of ranks is taken as normal.
-const RUNS_FOR_NORMAL: usize = 10;
-/// Chance by the normal distribution below which values with many equal ones are not dealt.
-const FAR_APART: f64 = 0.001;
-/// Standard errors of the 95 % interval.
-const Z_95: f64 = 1.959_964;
-/// Standard errors that are seen four times out of five: [`Z_95`] and the 80 % point.
-const Z_SEEN: f64 = Z_95 + 0.841_621;
+/// Most runs of both sets of which the chances are counted out; of more they are as good as normal.
+const RUNS_COUNTED: usize = 50;
+/// Most steps in which chances of sets with equal values are counted out.
+const STEPS_COUNTED: usize = 300_000;
+/// Standard errors beyond which a change is, four times out of five, that is so many from zero.
+const Z_POWER: f64 = 0.841_621;
+/// Steps of logarithms: a smaller difference is the rounding of a ratio of 1.
+const STEP: f64 = 1e-12;
 
 /// The conclusion of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,9 +41,9 @@ pub enum Change {
 pub struct Comparison {
     /// Medians of the first and of the second set.
     pub medians: (f64, f64),
-    /// Second median divided by the first.
+    /// The second as a ratio to the first: the median of all ratios of two runs, one of each.
     pub ratio: f64,
-    /// 95 % interval of the ratio.
+    /// Interval of the ratio at the level of the comparison: 95 % for [`P_CHANGE`].
     pub interval: (f64, f64),
     /// Chance of ranks as far apart where the runs could as well be of one set.
     pub p: f64,
@@ -57,9 +61,9 @@ pub struct Comparison {
 pub struct Difference {
     /// Medians of the first and of the second set.
     pub medians: (f64, f64),
-    /// Second median less the first.
+    /// The second less the first: the median of all differences of two runs, one of each.
     pub difference: f64,
-    /// 95 % interval of the difference.
+    /// Interval of the difference at the level of the comparison: 95 % for [`P_CHANGE`].
     pub interval: (f64, f64),
     /// Chance of ranks as far apart where the runs could as well be of one set.
     pub p: f64,
@@ -72,27 +76,19 @@ pub struct Difference {
 }
 
 /// Compares `second` with `first` by their difference, whatever their signs: where [`compare`] has
-/// no ratio. `None` when a set has fewer than [`RUNS_FOR_A_CLAIM`] finite values.
-pub fn differ(first: &[f64], second: &[f64], seed: u64) -> Option<Difference> {
+/// no ratio. `None` when a set has fewer than [`RUNS_FOR_A_CLAIM`] finite values, and where so few
+/// can show nothing at this `level`.
+pub fn differ(first: &[f64], second: &[f64], level: f64) -> Option<Difference> {
     let (first, second) = (finite(first), finite(second));
-    if first.len().min(second.len()) < RUNS_FOR_A_CLAIM {
-        return None;
-    }
-    let medians = (median(&first)?, median(&second)?);
-    let difference = medians.1 - medians.0;
-    let error = median_error(&first, |low, high| high - low)
-        .hypot(median_error(&second, |low, high| high - low));
-    let interval = (difference - Z_95 * error, difference + Z_95 * error);
-    let p = chance(&first, &second, seed);
-    // Numbers near the largest possible ones have no difference that can be written.
-    (interval.0.is_finite() && interval.1.is_finite()).then_some(Difference {
-        medians,
-        difference,
-        interval,
-        p,
-        least_seen: Z_SEEN * error,
+    let found = by_ranks(&first, &second, level)?;
+    Some(Difference {
+        medians: (median(&first)?, median(&second)?),
+        difference: found.shift,
+        interval: found.interval,
+        p: found.p,
+        least_seen: found.least_seen,
         runs: (first.len(), second.len()),
-        change: if p < P_CHANGE { Change::Changed } else { Change::NotShown },
+        change: if found.p < level { Change::Changed } else { Change::NotShown },
     })
 }
 
@@ -101,161 +97,178 @@ fn finite(values: &[f64]) -> Vec<f64> {
 }
 
 /// Compares `second` with `first`. `None` when a set has fewer than [`RUNS_FOR_A_CLAIM`] finite
-/// values, a value below zero, a median of zero, or zeros so near the median that the ratio could
-/// be anything: [`differ`] compares such sets.
-pub fn compare(first: &[f64], second: &[f64], seed: u64) -> Option<Comparison> {
+/// values or one that is not above zero, and where so few can show nothing at this `level`:
+/// [`differ`] compares sets without a ratio.
+pub fn compare(first: &[f64], second: &[f64], level: f64) -> Option<Comparison> {
     let (first, second) = (finite(first), finite(second));
-    if first.len().min(second.len()) < RUNS_FOR_A_CLAIM
-        || first.iter().chain(&second).any(|&value| value < 0.0)
-    {
-        return None;
-    }
-    let medians = (median(&first)?, median(&second)?);
-    if medians.0 <= 0.0 || medians.1 <= 0.0 {
-        return None;
-    }
-    let (ratio, error) = (medians.1 / medians.0, ratio_error(&first, &second));
-    let interval = (ratio * (-Z_95 * error).exp(), ratio * (Z_95 * error).exp());
-    if ratio <= 0.0
-        || ![ratio, interval.1, (Z_SEEN * error).exp()].iter().all(|one| one.is_finite())
-    {
-        return None;
-    }
-    let p = chance(&first, &second, seed);
-    Some(Comparison {
-        medians,
+    let found = by_ranks(&logarithms(&first)?, &logarithms(&second)?, level)?;
+    let interval = (found.interval.0.exp(), found.interval.1.exp());
+    let (ratio, least_seen) = (found.shift.exp(), found.least_seen.exp() - 1.0);
+    let is_ratio = interval.0 > 0.0 && interval.1.is_finite() && least_seen.is_finite();
+    is_ratio.then_some(Comparison {
+        medians: (median(&first)?, median(&second)?),
         ratio,
         interval,
-        p,
-        least_seen: least_seen(&first, &second),
+        p: found.p,
+        least_seen,
         runs: (first.len(), second.len()),
-        change: if p < P_CHANGE { Change::Changed } else { Change::NotShown },
+        change: if found.p < level { Change::Changed } else { Change::NotShown },
     })
 }
 
-/// Tests the sum of ranks (Wilcoxon, Mann and Whitney). Returns the chance of ranks as far apart as
-/// these where the runs could as well be of one set.
-///
-/// From `RUNS_FOR_NORMAL` runs of each set on, it is taken from the normal distribution with the
-/// correction for equal values. For fewer, and where more than an eighth of all values is one and
-/// the same, the runs are dealt anew into two sets of the same sizes until `ENOUGH` deals were as
-/// far apart (Besag and Clifford, 1991), `EXCHANGES` times at most: a value that did not change
-/// costs some hundred deals. Sets of like size so far apart that the normal distribution errs to
-/// the safe side are not dealt.
-pub fn chance(first: &[f64], second: &[f64], seed: u64) -> f64 {
+fn logarithms(values: &[f64]) -> Option<Vec<f64>> {
+    let logarithm = |value: &f64| (*value > 0.0).then(|| (value.ln() / STEP).round() * STEP);
+    values.iter().map(logarithm).collect()
+}
+
+/// Returns the change, as a share, that two sets with this noise show four times out of five.
+pub fn least_seen(first: &[f64], second: &[f64]) -> Option<f64> {
+    compare(first, second, P_CHANGE).map(|found| found.least_seen)
+}
+
+/// The answer of the test of the sum of ranks.
+struct Found {
+    shift: f64,
+    interval: (f64, f64),
+    p: f64,
+    /// The smallest shift that is seen four times out of five.
+    least_seen: f64,
+}
+
+fn by_ranks(first: &[f64], second: &[f64], level: f64) -> Option<Found> {
+    if first.len().min(second.len()) < RUNS_FOR_A_CLAIM {
+        return None;
+    }
+    let shifts = second.iter().flat_map(|b| first.iter().map(move |a| b - a));
+    let mut shifts: Vec<f64> = shifts.collect();
+    shifts.sort_unstable_by(f64::total_cmp);
+    let both = both_tails(first.len(), second.len());
+    // So many shifts at either end are outside.
+    let (mut outside, mut not) = (0, shifts.len() / 2 + 1);
+    while outside < not {
+        let middle = usize::midpoint(outside, not);
+        if both(middle) < level { outside = middle + 1 } else { not = middle }
+    }
+    let at = outside.checked_sub(1)?;
+    let interval = (shifts[at], shifts[shifts.len() - 1 - at]);
+    let fell = shifts.iter().filter(|shift| **shift <= 0.0).count();
+    let rose = shifts.iter().filter(|shift| **shift >= 0.0).count();
+    let z = normal::exceeded_with(level / 2.0);
+    let least_seen = (interval.1 - interval.0) / (2.0 * z) * (z + Z_POWER);
+    // Numbers near the largest possible ones have no difference that can be written.
+    let is_known = [interval.0, interval.1, least_seen].iter().all(|one| one.is_finite());
+    is_known.then_some(Found {
+        shift: median(&shifts)?,
+        interval,
+        p: both(fell.min(rose)),
+        least_seen,
+    })
+}
+
+/// Returns the chance that, of so many differences of two sets of which none are equal, at most so
+/// many are on one side of zero, whichever.
+fn both_tails(first: usize, second: usize) -> impl Fn(usize) -> f64 {
+    let (all, runs) = (first * second, first + second);
+    let mut below = vec![];
+    if runs <= RUNS_COUNTED {
+        // Ways to have each number, of which the product of (1 - x^(second + i)) / (1 - x^i) is the
+        // generating function.
+        below = vec![0.0; all + 1];
+        below[0] = 1.0;
+        for one in 1..=first {
+            (second + one..=all).rev().for_each(|at| below[at] -= below[at - second - one]);
+            (one..=all).for_each(|at| below[at] += below[at - one]);
+        }
+        (1..=all).for_each(|at| below[at] += below[at - 1]);
+    }
+    let deviation = (all as f64 * (runs + 1) as f64 / 12.0).sqrt();
+    move |count| {
+        let one = match below.last() {
+            Some(ways) => below[count] / ways,
+            None => normal::above((all as f64 / 2.0 - count as f64 - 0.5) / deviation),
+        };
+        (2.0 * one).min(1.0)
+    }
+}
+
+/// Returns true if so many values of both sets are the same that these differ otherwise than by a
+/// shift: a counter that is mostly zero.
+pub fn are_mostly_equal(first: &[f64], second: &[f64]) -> bool {
+    let same = first.iter().map(|a| second.iter().filter(|b| *b == a).count());
+    same.sum::<usize>() * 8 > first.len() * second.len()
+}
+
+/// Returns the chance of ranks as far apart as these where the runs could as well be of one set,
+/// for values of which many are equal: those share the mean of their ranks.
+pub fn chance(first: &[f64], second: &[f64]) -> f64 {
+    let groups = groups(first, second);
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
-    let ranks = ranks(&all);
-    let fewer = first.len().min(second.len());
-    let (most_equal, ties) = equal(&ranks);
-    if fewer >= RUNS_FOR_NORMAL {
-        if most_equal * 8 <= all.len() {
-            return by_normal(&ranks, first.len(), (1, ties));
-        }
-        // The sum goes in steps of so many ranks at most. It is skewed where one set is much the
-        // larger.
-        let p = by_normal(&ranks, first.len(), (most_equal, ties));
-        if p < FAR_APART && all.len() <= 3 * fewer {
-            return p;
-        }
+    let (runs, of_first) = (all.len() as f64, first.len() as f64);
+    let expected = of_first * (runs - 1.0) / 2.0;
+    let apart = (ranks(&all)[..first.len()].iter().sum::<f64>() - expected).abs();
+    if let Some(sums) = sums(&groups, first.len()) {
+        let is_as_far = |sum: f64| (sum - expected).abs() >= apart - 1e-9;
+        let as_far = sums.iter().filter(|(sum, _)| is_as_far(**sum as f64 / 2.0));
+        return as_far.map(|(_, chance)| chance).sum::<f64>().min(1.0);
     }
-    by_exchange(ranks, first.len(), seed)
+    // Half a step of the sum is taken off (Lehmann, Nonparametrics, 1975).
+    let ties: f64 = groups.iter().map(|(size, _)| (*size as f64).powi(3) - *size as f64).sum();
+    let spread = of_first * (runs - of_first) / 12.0;
+    let variance = spread * (runs + 1.0 - ties / (runs * (runs - 1.0)));
+    (2.0 * normal::above((apart - 0.5).max(0.0) / variance.sqrt())).min(1.0)
 }
 
-/// Returns the number of values of the largest group of equal ones, and the sum of `t³ - t` over
-/// each `t` equal ones.
-fn equal(ranks: &[f64]) -> (usize, f64) {
-    let mut sorted = ranks.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let groups = sorted.chunk_by(|a, b| a == b).map(<[f64]>::len);
-    let cubes = groups.clone().map(|t| (t as f64).powi(3) - t as f64);
-    (groups.clone().max().unwrap_or(0), cubes.sum())
-}
-
-/// Returns the chance by the normal distribution, with half a step of the sum taken off (Lehmann,
-/// Nonparametrics, 1975).
-fn by_normal(ranks: &[f64], first: usize, (step, ties): (usize, f64)) -> f64 {
-    let (n, m, all) = (first as f64, (ranks.len() - first) as f64, ranks.len() as f64);
-    let expected = (all - 1.0) / 2.0 * n;
-    let apart = (ranks[..first].iter().sum::<f64>() - expected).abs();
-    let variance = n * m / 12.0 * (all + 1.0 - ties / (all * (all - 1.0)));
-    if variance <= 0.0 {
-        return 1.0;
-    }
-    let apart = (apart - step as f64 / 2.0).max(0.0);
-    (2.0 * normal::above(apart / variance.sqrt())).min(1.0)
-}
-
-fn by_exchange(mut ranks: Vec<f64>, first: usize, seed: u64) -> f64 {
-    let expected = (ranks.len() - 1) as f64 / 2.0;
-    // The smaller set says as much as the other, and is dealt sooner.
-    let second = ranks.len() - first;
-    if second < first {
-        ranks.rotate_left(first);
-    }
-    let dealt = first.min(second);
-    let apart = |ranks: &[f64]| (ranks.iter().sum::<f64>() - expected * dealt as f64).abs();
-    let seen = apart(&ranks[..dealt]);
-    let (mut rng, mut as_far) = (Rng::new(seed), 0);
-    for exchange in 1..=EXCHANGES {
-        for place in 0..dealt {
-            let other = place + rng.below(ranks.len() - place);
-            ranks.swap(place, other);
-        }
-        as_far += usize::from(apart(&ranks[..dealt]) >= seen - 1e-9);
-        if as_far == ENOUGH {
-            return ENOUGH as f64 / exchange as f64;
-        }
-    }
-    (as_far + 1) as f64 / (EXCHANGES + 1) as f64
-}
-
-/// Returns the change, as a share, that so many runs with this noise show four times out of five.
-/// Infinite where the values near the median reach zero: such noise has no ratio.
-pub fn least_seen(first: &[f64], second: &[f64]) -> f64 {
-    (Z_SEEN * ratio_error(first, second)).exp() - 1.0
-}
-
-/// Returns the standard error of the logarithm of the ratio of both medians (Price and Bonett,
-/// 2002).
-fn ratio_error(first: &[f64], second: &[f64]) -> f64 {
-    let logarithm = |low: f64, high: f64| {
-        if low > 0.0 { (high / low).ln() } else { f64::INFINITY }
+/// Returns, of the values of both sets together, how many are of each, and twice their rank.
+fn groups(first: &[f64], second: &[f64]) -> Vec<(usize, usize)> {
+    let mut all: Vec<f64> = first.iter().chain(second).copied().collect();
+    all.sort_unstable_by(f64::total_cmp);
+    let mut before = 0;
+    let group = |group: &[f64]| {
+        before += group.len();
+        (group.len(), 2 * before - group.len() - 1)
     };
-    median_error(first, logarithm).hypot(median_error(second, logarithm))
+    all.chunk_by(|a, b| a == b).map(group).collect()
 }
 
-/// Returns the standard error of the median, or of its logarithm, by the distance (`apart`) of two
-/// order statistics that have the median between them with a known chance, whatever the
-/// distribution.
-fn median_error(values: &[f64], apart: impl Fn(f64, f64) -> f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let runs = sorted.len() as f64;
-    let at = (f64::midpoint(runs, 1.0) - runs.sqrt()).round().max(1.0) as usize;
-    let (Some(&low), Some(&high)) = (sorted.get(at - 1), sorted.get(sorted.len().wrapping_sub(at)))
-    else {
-        return f64::INFINITY;
-    };
-    if low == high {
-        return 0.0;
+/// Returns the chance of each sum of twice the ranks of `taken` runs; `None` where that takes too
+/// many steps.
+fn sums(groups: &[(usize, usize)], taken: usize) -> Option<BTreeMap<usize, f64>> {
+    let runs: usize = groups.iter().map(|(size, _)| size).sum();
+    let (mut steps, mut states) = (0, 1);
+    for (size, _) in groups {
+        let of_one = states * (size.min(&taken) + 1);
+        (steps, states) = (steps + of_one, of_one.min(taken * taken * runs));
     }
-    // Binomial: fewer than `at` of all values below the median.
-    let mut term = 0.5f64.powf(runs);
-    let mut tail = term;
-    for below in 1..at {
-        term *= (runs - below as f64 + 1.0) / below as f64;
-        tail += term;
+    if steps > STEPS_COUNTED {
+        return None;
     }
-    if tail <= 0.0 {
-        // More than 1,000 runs: the root of n on either side is two standard deviations.
-        tail = normal::above(2.0);
+    // By how many are taken, and their sum.
+    let mut chances = BTreeMap::from([((0, 0), 1.0)]);
+    let mut left = runs;
+    for &(size, rank) in groups {
+        left -= size;
+        let mut next = BTreeMap::new();
+        for ((had, sum), chance) in chances {
+            let mut ways = chance;
+            for more in 0..=size.min(taken - had) {
+                if more > 0 {
+                    ways *= (size + 1 - more) as f64 / more as f64;
+                }
+                if had + more + left >= taken {
+                    *next.entry((had + more, sum + more * rank)).or_insert(0.0) += ways;
+                }
+            }
+        }
+        chances = next;
     }
-    apart(low, high) / (2.0 * normal::exceeded_with(tail))
+    let all: f64 = chances.values().sum();
+    Some(chances.into_iter().map(|((_, sum), ways)| (sum, ways / all)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Rng;
 
     fn set(rng: &mut Rng, runs: usize, middle: f64) -> Vec<f64> {
         let mut normal =
@@ -266,9 +279,9 @@ mod tests {
     #[test]
     fn two_sets_of_one_build_differ_no_more_often_than_stated() {
         let mut rng = Rng::new(1);
-        let changed = (0..200).filter(|&seed| {
+        let changed = (0..200).filter(|_| {
             let (a, b) = (set(&mut rng, 12, 50.0), set(&mut rng, 12, 50.0));
-            compare(&a, &b, seed).unwrap().change == Change::Changed
+            compare(&a, &b, P_CHANGE).unwrap().change == Change::Changed
         });
         let changed = changed.count();
         // 5 % of 200 is 10; more than 20 has a chance of 1 in 500.
@@ -293,20 +306,19 @@ mod tests {
 
     #[test]
     fn two_sets_of_recorded_noise_differ_no_more_often_than_stated() {
-        let mut rng = Rng::new(3);
+        let mut rng = Rng::new(5);
         for recording in recorded() {
             assert!(recording.len() >= 60, "{}", recording.len());
-            // Both ways of finding the chance: by exchange of 8 runs, by the normal distribution of
-            // 20.
-            for runs in [8, 20] {
-                let changed = (0..1_000).filter(|&seed| {
+            // Both ways of finding the chance: counted out, and by the normal distribution.
+            for runs in [8, 28] {
+                let changed = (0..1_000).filter(|_| {
                     let (a, b) = drawn(&recording, runs, &mut rng);
-                    chance(&a, &b, seed) < P_CHANGE
+                    compare(&a, &b, P_CHANGE).unwrap().p < P_CHANGE
                 });
                 let changed = changed.count();
                 // 50 are expected; the standard error is 7, of draws from one recording somewhat
                 // less. Hardly any would be a test that finds nothing.
-                assert!((25..=70).contains(&changed), "{changed} of 1,000");
+                assert!((25..=70).contains(&changed), "{changed} of 1,000, {runs} runs");
             }
         }
     }
@@ -317,15 +329,15 @@ mod tests {
         let mut seen = vec![];
         for recording in recorded() {
             let (mut visible, mut found) = (0, 0);
-            for seed in 0..40 {
+            for _ in 0..40 {
                 let (a, b) = drawn(&recording, 20, &mut rng);
                 // Before the second set is there: from the first alone.
-                if least_seen(&a, &a) > 0.05 {
+                if least_seen(&a, &a).unwrap() > 0.05 {
                     continue;
                 }
                 visible += 1;
                 let b: Vec<f64> = b.iter().map(|value| value * 0.95).collect();
-                found += u32::from(chance(&a, &b, seed) < P_CHANGE);
+                found += u32::from(compare(&a, &b, P_CHANGE).unwrap().p < P_CHANGE);
             }
             // Four times out of five, less three standard errors of so few.
             let least = 0.8 * f64::from(visible) - 3.0 * (0.16 * f64::from(visible)).sqrt();
@@ -340,16 +352,16 @@ mod tests {
     #[test]
     fn a_change_that_can_be_seen_is_seen_and_one_that_cannot_is_said_beforehand() {
         let mut rng = Rng::new(2);
-        let mut one = || least_seen(&set(&mut rng, 20, 50.0), &set(&mut rng, 20, 50.0));
+        let mut one = || least_seen(&set(&mut rng, 20, 50.0), &set(&mut rng, 20, 50.0)).unwrap();
         let several: Vec<f64> = (0..100).map(|_| one()).collect();
         let least = median(&several).unwrap();
-        // For normal noise of 3 %: 2.8 times 1.25 (of the median) times 0.03 times the root of
-        // 1/20 + 1/20 is 0.033.
-        assert!((0.025..0.04).contains(&least), "{least}");
+        // For normal noise of 3 %: 2.8 times 1.02 (of the sum of ranks) times 0.03 times the root
+        // of 1/20 + 1/20 is 0.027.
+        assert!((0.022..0.033).contains(&least), "{least}");
         let mut seen = |change: f64| {
-            let found = (0..50).filter(|&seed| {
+            let found = (0..50).filter(|_| {
                 let (a, b) = (set(&mut rng, 20, 50.0), set(&mut rng, 20, 50.0 * change));
-                compare(&a, &b, seed).unwrap().change == Change::Changed
+                compare(&a, &b, P_CHANGE).unwrap().change == Change::Changed
             });
             found.count()
         };
@@ -367,50 +379,143 @@ mod tests {
                     (0..runs).map(|at| f64::from(u8::from(at < other))).collect();
                 let one = |at: usize| (runs - at) as f64 / (2 * runs - at) as f64;
                 let exact = 2.0 * (0..other).map(one).product::<f64>();
-                let found = chance(&zero, &second, 5);
-                // Three standard errors: of 50 deals as far apart, or of what all deals give.
-                let error = 3.0 * (exact * 0.15).max((exact / EXCHANGES as f64).sqrt());
-                assert!(found >= exact.min(1.0) - error, "{runs}, {other}: {found} for {exact}");
-                assert!(found <= exact + error + FAR_APART, "{runs}, {other}: {found} for {exact}");
+                let found = chance(&zero, &second);
+                let is_it = (found / exact.min(1.0) - 1.0).abs() < 1e-9;
+                assert!(is_it, "{runs}, {other}: {found} for {exact}");
+                let is_shift = 8 * (runs - other) <= runs;
+                assert_eq!(are_mostly_equal(&zero, &second), !is_shift);
             }
         }
-        assert!((chance(&[0.0; 20], &[0.0; 20], 1) - 1.0).abs() < 1e-12);
+        assert!((chance(&[0.0; 20], &[0.0; 20]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn chances_that_are_counted_out_and_normal_ones_meet() {
+        let mut rng = Rng::new(8);
+        for runs in [16, 20, 60] {
+            for _ in 0..100 {
+                // An eighth and more of all values are zero.
+                let mut one = |most: usize| -> Vec<f64> {
+                    (0..runs).map(|_| (rng.below(most) as f64 - 6.0).max(0.0)).collect()
+                };
+                let (a, b) = (one(40), one(60));
+                let all: Vec<f64> = a.iter().chain(&b).copied().collect();
+                let (sums, ranks) = (sums(&groups(&a, &b), a.len()), ranks(&all));
+                assert_eq!(sums.is_some(), runs == 16, "{runs}");
+                // The normal distribution without a correction for equal values, roughly.
+                let (n, sum) = (runs as f64, ranks[..runs].iter().sum::<f64>());
+                let z = ((sum - n * (n - 0.5)).abs() - 0.5).max(0.0)
+                    / (n * n * (2.0 * n + 1.0) / 12.0).sqrt();
+                let (found, normal) = (chance(&a, &b), (2.0 * normal::above(z)).min(1.0));
+                assert!((found - normal).abs() < 0.03, "{found} {normal}");
+            }
+        }
+    }
+
+    /// Tables of Mann and Whitney (1947): at most 2 of 16 differences of 4 and 4 runs, and so on.
+    #[test]
+    fn chances_of_counts_are_those_of_the_tables() {
+        for (sizes, count, chance) in
+            [((4, 4), 0, 1.0 / 70.0), ((5, 4), 2, 4.0 / 126.0), ((8, 8), 13, 0.025)]
+        {
+            let both = both_tails(sizes.0, sizes.1);
+            assert!((both(count) / 2.0 - chance).abs() < 0.001, "{sizes:?}: {}", both(count) / 2.0);
+        }
+        // Of more runs the normal distribution takes over.
+        let z = (312.5 - 200.5) / (625.0 * 51.0 / 12.0f64).sqrt();
+        assert!((both_tails(25, 25)(200) / (2.0 * normal::above(z)) - 1.0).abs() < 0.05);
+        let z = (325.0 - 210.5) / (650.0 * 52.0 / 12.0f64).sqrt();
+        assert!((both_tails(25, 26)(210) / (2.0 * normal::above(z)) - 1.0).abs() < 1e-9);
+    }
+
+    /// Whole numbers, of which many are equal, of few runs and of many.
+    #[test]
+    fn interval_and_p_never_contradict_each_other() {
+        let mut rng = Rng::new(9);
+        let (mut told, mut differing) = (0, 0);
+        for _ in 0..4_000 {
+            let wide = 1 + rng.below(40);
+            let shift = rng.below(wide + 1);
+            let mut one = |from: usize| -> Vec<f64> {
+                let runs = [3 + rng.below(6), 4 + rng.below(30)][rng.below(2)];
+                (0..runs).map(|_| (from + rng.below(wide)) as f64).collect()
+            };
+            let (a, b) = (one(50), one(50 + shift));
+            for level in [0.05, 0.01, 0.05 / 30.0] {
+                if let Some(Comparison { interval: (low, high), p, ratio, change, .. }) =
+                    compare(&a, &b, level)
+                {
+                    assert_eq!(p < level, low > 1.0 || high < 1.0, "{a:?} {b:?}: {low} {high} {p}");
+                    assert!(low <= ratio && ratio <= high);
+                    (told, differing) =
+                        (told + 1, differing + u32::from(change == Change::Changed));
+                }
+                let (a, b): (Vec<f64>, Vec<f64>) =
+                    (a.iter().map(|a| a - 60.0).collect(), b.iter().map(|b| b - 60.0).collect());
+                if let Some(Difference { interval: (low, high), p, difference, .. }) =
+                    differ(&a, &b, level)
+                {
+                    assert_eq!(p < level, low > 0.0 || high < 0.0, "{a:?} {b:?}: {low} {high} {p}");
+                    assert!(low <= difference && difference <= high);
+                }
+            }
+        }
+        assert!(told > 8_000 && (1_000..told - 1_000).contains(&differing), "{told} {differing}");
+    }
+
+    #[test]
+    fn the_interval_has_the_truth_as_often_as_is_stated() {
+        let mut rng = Rng::new(10);
+        for runs in [5, 12, 30] {
+            let missed = (0..400).filter(|_| {
+                let (a, b) = (set(&mut rng, runs, 50.0), set(&mut rng, runs, 47.5));
+                let (low, high) = compare(&a, &b, P_CHANGE).unwrap().interval;
+                !(low..=high).contains(&0.95)
+            });
+            // 20 of 400 are expected at most; more than 34 has a chance of 1 in 1,000.
+            let missed = missed.count();
+            assert!((5..=34).contains(&missed), "{missed} intervals of {runs} runs without it");
+        }
     }
 
     #[test]
     fn the_ratio_is_the_second_to_the_first_with_its_interval() {
-        let found = compare(&[10.0, 10.0, 10.0, 10.0], &[12.0, 12.0, 12.0, 12.0], 1).unwrap();
-        assert!((found.ratio - 1.2).abs() < 1e-12 && found.interval == (found.ratio, found.ratio));
+        let found =
+            compare(&[10.0, 10.0, 10.0, 10.0], &[12.0, 12.0, 12.0, 12.0], P_CHANGE).unwrap();
+        assert!((found.ratio - 1.2).abs() < 1e-9 && found.interval == (found.ratio, found.ratio));
         assert_eq!((found.medians, found.runs), ((10.0, 12.0), (4, 4)));
         assert_eq!(found.change, Change::Changed, "p {}", found.p);
     }
 
     #[test]
     fn too_few_runs_and_values_without_a_ratio_tell_nothing() {
-        assert_eq!(compare(&[1.0; 3], &[2.0; 9], 1), None);
-        assert_eq!(compare(&[0.0; 9], &[2.0; 9], 1), None);
-        assert_eq!(compare(&[1.0; 9], &[-2.0; 9], 1), None);
-        assert_eq!(compare(&[1.0, f64::NAN, 1.0, 1.0], &[2.0; 9], 1), None);
+        assert_eq!(compare(&[1.0; 3], &[2.0; 9], P_CHANGE), None);
+        assert_eq!(compare(&[0.0; 9], &[2.0; 9], P_CHANGE), None);
+        assert_eq!(compare(&[1.0; 9], &[-2.0; 9], P_CHANGE), None);
+        // Two sets of four are never rarer than 2 in 70.
+        assert_eq!(compare(&[1.0; 4], &[2.0; 4], 0.02), None);
+        assert_eq!(compare(&[1.0, f64::NAN, 1.0, 1.0], &[2.0; 9], P_CHANGE), None);
     }
 
     #[test]
     fn values_without_a_ratio_have_a_difference() {
-        let found = differ(&[5.0; 6], &[0.0; 6], 1).unwrap();
+        let found = differ(&[5.0; 6], &[0.0; 6], P_CHANGE).unwrap();
         assert_eq!((found.difference, found.interval), (-5.0, (-5.0, -5.0)));
         assert_eq!((found.change, found.least_seen), (Change::Changed, 0.0));
-        assert_eq!(differ(&[0.0; 6], &[5.0; 6], 1).unwrap().difference, 5.0);
-        assert_eq!(differ(&[-3.0; 6], &[-4.0; 6], 1).unwrap().difference, -1.0);
-        let same = differ(&[0.0; 6], &[0.0; 6], 1).unwrap();
+        assert_eq!(differ(&[0.0; 6], &[5.0; 6], P_CHANGE).unwrap().difference, 5.0);
+        assert_eq!(differ(&[-3.0; 6], &[-4.0; 6], P_CHANGE).unwrap().difference, -1.0);
+        let same = differ(&[0.0; 6], &[0.0; 6], P_CHANGE).unwrap();
         assert_eq!((same.difference, same.change), (0.0, Change::NotShown));
-        assert_eq!(differ(&[0.0; 3], &[1.0; 6], 1), None);
+        assert_eq!(differ(&[0.0; 3], &[1.0; 6], P_CHANGE), None);
         // For a thousandth of normal noise the interval is as wide as that of a ratio near 1.
         let mut rng = Rng::new(7);
         let (a, b) = (set(&mut rng, 20, 50.0), set(&mut rng, 20, 50.0));
-        let (by_ratio, by_difference) = (compare(&a, &b, 1).unwrap(), differ(&a, &b, 1).unwrap());
+        let (by_ratio, by_difference) =
+            (compare(&a, &b, P_CHANGE).unwrap(), differ(&a, &b, P_CHANGE).unwrap());
         let share = by_difference.least_seen / 50.0 / by_ratio.least_seen;
         assert!((0.8..1.25).contains(&share), "{share}");
         // A ratio that overflows is none.
-        assert_eq!(compare(&[1e-300; 6], &[1e300; 6], 1), None);
-        assert_eq!(differ(&[-f64::MAX; 6], &[f64::MAX; 6], 1), None);
+        assert_eq!(compare(&[1e-300; 6], &[1e300; 6], P_CHANGE), None);
+        assert_eq!(differ(&[-f64::MAX; 6], &[f64::MAX; 6], P_CHANGE), None);
     }
 }

@@ -142,13 +142,9 @@ impl Judgement {
 
     /// Compares `high` with `low`, by ratio where they have one and it is wanted. Where there are
     /// too few runs it notes how many there have to be.
-    fn compare(
-        &mut self,
-        (low, high): (&Level, &Level),
-        by_ratio: bool,
-        seed: u64,
-    ) -> Option<Shift> {
-        self.forced = by_ratio.then(|| compare(&low.results, &high.results, seed)).flatten();
+    fn compare(&mut self, (low, high): (&Level, &Level), by_ratio: bool) -> Option<Shift> {
+        let compare = || compare(&low.results, &high.results, P_CHANGE);
+        self.forced = by_ratio.then(compare).flatten();
         if let Some(found) = self.forced {
             return Some(Shift {
                 scale: Scale::Logarithm,
@@ -158,7 +154,7 @@ impl Judgement {
                 is_change: found.change == Change::Changed,
             });
         }
-        self.difference = differ(&low.results, &high.results, seed);
+        self.difference = differ(&low.results, &high.results, P_CHANGE);
         let Some(found) = self.difference else {
             self.runs_needed = Some(2 * RUNS_FOR_A_CLAIM);
             return None;
@@ -196,7 +192,7 @@ pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed:
     if has_ratio {
         judgement.observed_ratio = highest / lowest;
     }
-    let Some(forced) = judgement.compare((low, high), has_ratio, seed) else {
+    let Some(forced) = judgement.compare((low, high), has_ratio) else {
         return judgement;
     };
     let scale = forced.scale;
@@ -249,7 +245,7 @@ pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed:
 /// # Panics
 ///
 /// Without the level `free`, or without another.
-pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, seed: u64) -> Judgement {
+pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool) -> Judgement {
     let observed = levels.iter().find(|level| level.name == free).expect("the observed level");
     let middle = |level: &&Level| median(&level.results).unwrap_or(f64::NAN);
     let others = levels.iter().filter(|level| level.name != free);
@@ -259,7 +255,7 @@ pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, seed: u
     };
     let best = others.max_by(better).expect("another level");
     let mut judgement = Judgement::new((observed, best));
-    let Some(forced) = judgement.compare((observed, best), true, seed) else {
+    let Some(forced) = judgement.compare((observed, best), true) else {
         return judgement;
     };
     let gain = |by: f64| if higher_is_better { by } else { -by };
@@ -427,10 +423,10 @@ mod tests {
         let mut rng = Rng::new(6);
         let mut of = |name: &str, middle: f64| level(name, results(&mut rng, middle, 8));
         let levels = [of("keep", 10.0), of("16777216", 19.0)];
-        assert_eq!(judge_limit(&levels, "keep", true, 1).verdict, Verdict::Confirmed);
-        assert_eq!(judge_limit(&levels, "keep", false, 1).verdict, Verdict::Refuted);
+        assert_eq!(judge_limit(&levels, "keep", true).verdict, Verdict::Confirmed);
+        assert_eq!(judge_limit(&levels, "keep", false).verdict, Verdict::Refuted);
         let same = [of("keep", 10.0), of("16777216", 10.0)];
-        assert_eq!(judge_limit(&same, "keep", true, 1).verdict, Verdict::Refuted);
+        assert_eq!(judge_limit(&same, "keep", true).verdict, Verdict::Refuted);
     }
 
     #[test]
@@ -478,9 +474,9 @@ mod tests {
             assert!(found.forced.is_none() && found.observed_ratio == 1.0, "{found:?}");
             let same = [level("one", high), level("two", high)];
             assert_eq!(judge(contrast, &same, None, 1).verdict, Verdict::Refuted);
-            let limit = judge_limit(&forced, "one", true, 1);
+            let limit = judge_limit(&forced, "one", true);
             assert_eq!(limit.verdict, Verdict::Confirmed, "{limit:?}");
-            assert_eq!(judge_limit(&forced, "one", false, 1).verdict, Verdict::Refuted);
+            assert_eq!(judge_limit(&forced, "one", false).verdict, Verdict::Refuted);
         }
     }
 }

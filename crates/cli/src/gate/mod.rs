@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use measure::{Measured, measure};
-use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
+use millstream_diagnose::compare::{Change, Comparison, Difference, P_CHANGE, compare, differ};
 use millstream_diagnose::paired::drift;
 use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
 use millstream_lab::investigate::{FIGURE_UNIT, is_other_prefix};
@@ -241,9 +241,10 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
         let is_time = rule.result.is_none() && key.ends_with("_us");
         let rule = Rule { lower_is_better: rule.lower_is_better || is_time, ..rule };
         // Bonferroni: one of so many may be worse by chance.
-        let by_ratio = compare(&sets.0, &sets.1, 1).map(|found| one(&found, cases.len(), rule));
+        let level = P_CHANGE / cases.len() as f64;
+        let by_ratio = compare(&sets.0, &sets.1, level).map(|found| one(&found, cases.len(), rule));
         let by_difference =
-            || differ(&sets.0, &sets.1, 1).map(|one| apart(&one, cases.len(), rule));
+            || differ(&sets.0, &sets.1, level).map(|one| apart(&one, cases.len(), rule));
         let (answer, said) = by_ratio
             .or_else(by_difference)
             .unwrap_or_else(|| (Answer::CannotTell, "too few runs".to_owned()));
@@ -264,9 +265,9 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
 }
 
 fn one(found: &Comparison, cases: usize, rule: Rule<'_>) -> (Answer, String) {
-    let Comparison { ratio, interval, p, least_seen, runs, .. } = *found;
+    let Comparison { ratio, interval, p, least_seen, runs, change, .. } = *found;
     let p = (p * cases as f64).min(1.0);
-    let answer = rule.answer(p, ratio - 1.0, least_seen);
+    let answer = rule.answer(change == Change::Changed, ratio - 1.0, least_seen);
     let said = format!(
         "ratio {ratio:.3} (95 %: {:.3} to {:.3}), p {p:.4}, {} and {} runs, which show a change of {:.1} %",
         interval.0,
@@ -281,7 +282,8 @@ fn one(found: &Comparison, cases: usize, rule: Rule<'_>) -> (Answer, String) {
 /// Judges values that have no ratio, as one falls to zero or is below it. The least loss is a share
 /// of the larger median then.
 fn apart(found: &Difference, cases: usize, rule: Rule<'_>) -> (Answer, String) {
-    let Difference { difference, interval: (low, high), p, least_seen, runs, medians, .. } = *found;
+    let Difference { difference, interval: (low, high), p, least_seen, runs, medians, change } =
+        *found;
     let p = (p * cases as f64).min(1.0);
     let size = medians.0.abs().max(medians.1.abs());
     let share = if least_seen > 0.0 { least_seen / size } else { 0.0 };
@@ -289,15 +291,15 @@ fn apart(found: &Difference, cases: usize, rule: Rule<'_>) -> (Answer, String) {
         "difference {difference:+} (95 %: {low} to {high}), p {p:.4}, {} and {} runs, which show one of {least_seen}",
         runs.0, runs.1
     );
-    (rule.answer(p, difference, share), said)
+    (rule.answer(change == Change::Changed, difference, share), said)
 }
 
 impl Rule<'_> {
-    /// Returns the answer about a `change` that chance makes so often, where one of `least_seen`, a
+    /// Returns the answer about a `change` that is shown or not, where one of `least_seen`, a
     /// share, would have been seen.
-    fn answer(self, p: f64, change: f64, least_seen: f64) -> Answer {
+    fn answer(self, is_shown: bool, change: f64, least_seen: f64) -> Answer {
         let is_less = if self.lower_is_better { change > 0.0 } else { change < 0.0 };
-        match p < P_CHANGE {
+        match is_shown {
             true if is_less => Answer::Worse,
             true => Answer::Good,
             false if least_seen <= self.least => Answer::Good,

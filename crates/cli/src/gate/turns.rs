@@ -1,39 +1,20 @@
 //! `gate --ab`: two commands in turns, on this machine or, as they were kept, on several.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-
-use millstream_diagnose::paired::{self, MACHINES_LEAST, PAIRS_LEAST, Paired, paired};
-use millstream_lab::investigate::{BUILD, BUILDS, CommandRuns, doubt};
+use millstream_diagnose::compare::P_CHANGE;
+use millstream_diagnose::paired::{self, MACHINES_LEAST, Paired, paired};
+use millstream_lab::investigate::{BUILD, doubt};
+use millstream_record::RunRecord;
 use millstream_record::error::Error;
-use millstream_record::{ExperimentRecord, RunRecord};
 
 use super::{Answer, Arguments, Rule};
-use crate::ends::words;
-use crate::investigate::{figure_of, subject};
-use crate::keeper::{CommandKeeper, Keeper};
-use crate::prepare::{Made, existing_store};
-use crate::progress::Progress;
-use crate::values::{database, time_limit};
+use crate::in_turns::{Two, pairs};
 use crate::{kept, output};
-
-/// Name of the kept runs where none is given.
-const NAME: &str = "ab";
-/// Pairs after which it is said what all will show.
-const FIRST_PAIRS: usize = 5;
-/// Chance of a change being reported where there is none.
-const LEVEL: f64 = 0.05;
 
 /// Refuses options that clap takes and that mean nothing together.
 pub(super) fn check(arguments: &Arguments) -> Result<(), Error> {
     let why = match () {
         () if arguments.standard => "--standard is of one COMMAND".to_owned(),
-        () if !arguments.ab.is_empty() && (arguments.runs as usize) < PAIRS_LEAST => {
-            format!(
-                "--runs {}: {PAIRS_LEAST} at least, as fewer pairs tell nothing",
-                arguments.runs
-            )
-        }
+        () if !arguments.ab.is_empty() => return Two::check(arguments.runs),
         () if !arguments.blocks.is_empty() && arguments.blocks.len() < MACHINES_LEAST => format!(
             "--blocks: {MACHINES_LEAST} machines at least, as fewer do not show how much machines differ"
         ),
@@ -46,7 +27,20 @@ pub(super) fn check(arguments: &Arguments) -> Result<(), Error> {
 pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
     let (sets, rule_of): (Vec<Vec<RunRecord>>, _) = match arguments.blocks.as_slice() {
         [] => {
-            let (runs, key, lower_is_better) = measure(arguments)?;
+            let Arguments { ab, figure, lower_is_better, runs, timeout, name, database, .. } =
+                arguments;
+            let (figure, lower_is_better, name) =
+                (figure.as_deref(), *lower_is_better, name.as_deref());
+            let two = Two {
+                ab,
+                figure,
+                lower_is_better,
+                pairs: *runs,
+                timeout: *timeout,
+                name,
+                database,
+            };
+            let (runs, key, lower_is_better) = two.measure()?;
             (vec![runs], (key, lower_is_better))
         }
         ids => {
@@ -77,9 +71,10 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
 /// Returns the answer about the pairs of each machine, and lines about it.
 fn judge(machines: &[Vec<(f64, f64)>], key: &str, rule: Rule<'_>) -> (Answer, Vec<String>) {
     let mut lines = Vec::new();
-    let found = paired(machines, LEVEL);
-    let answer =
-        found.map_or(Answer::CannotTell, |one| rule.answer(one.p, one.ratio - 1.0, one.least_seen));
+    let found = paired(machines, P_CHANGE);
+    let answer = found.map_or(Answer::CannotTell, |one| {
+        rule.answer(one.p <= P_CHANGE, one.ratio - 1.0, one.least_seen)
+    });
     let said = match found {
         Some(Paired { ratio, interval: (low, high), p, least_seen, pairs, machines }) => {
             let of = if machines > 1 { format!(" on {machines} machines") } else { String::new() };
@@ -106,86 +101,11 @@ fn judge(machines: &[Vec<(f64, f64)>], key: &str, rule: Rule<'_>) -> (Answer, Ve
     (answer, lines)
 }
 
-/// Returns the results of both commands in each pair in which both count.
-fn pairs(runs: &[RunRecord], key: &str) -> Vec<(f64, f64)> {
-    let mut blocks: BTreeMap<u32, [Option<f64>; 2]> = BTreeMap::new();
-    for run in runs.iter().filter(|run| run.validity.valid) {
-        let build = run.factors.get(BUILD).map(String::as_str);
-        if let Some(at) = BUILDS.iter().position(|one| Some(*one) == build) {
-            blocks.entry(run.block).or_default()[at] = run.result(key);
-        }
-    }
-    blocks.into_values().filter_map(|[a, b]| a.zip(b)).collect()
-}
-
 /// Returns the key of the figure that the runs have.
 fn key_of(sets: &[Vec<RunRecord>]) -> Option<String> {
     let mut runs = sets.iter().flatten();
     let run = runs.find(|run| run.validity.valid && run.factors.contains_key(BUILD))?;
     run.results.keys().next().cloned()
-}
-
-/// Keeps the runs, and says after the first pairs what all of them will show.
-struct Foretold {
-    keeper: CommandKeeper,
-    key: String,
-    pairs: usize,
-    is_said: bool,
-}
-
-impl CommandRuns for Foretold {
-    fn begin(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {
-        self.keeper.begin(experiment, runs)
-    }
-
-    fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
-        self.keeper.run_ended(run)?;
-        let first = pairs(&self.keeper.0.runs, &self.key);
-        if first.len() >= FIRST_PAIRS && !self.is_said {
-            self.is_said = true;
-            if let Some(share) = paired::least_seen(&first, self.pairs) {
-                output::say(format_args!(
-                    "By the first {FIRST_PAIRS} pairs, {} will show a change of {:.1} % four times out of five.",
-                    self.pairs,
-                    share * 100.0
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error> {
-        self.keeper.end(experiment)
-    }
-}
-
-/// Runs both commands in turns. Returns the runs, the key of their figure, and whether less is
-/// better.
-fn measure(arguments: &Arguments) -> Result<(Vec<RunRecord>, String, bool), Error> {
-    let commands = arguments.ab.iter().map(|line| words("--ab", line));
-    let commands: Vec<Vec<OsString>> = commands
-        .map(|words| Ok(words?.into_iter().map(OsString::from).collect()))
-        .collect::<Result<_, Error>>()?;
-    let [a, b] = commands.as_slice() else {
-        return Err(Error::Refused("--ab: two commands".to_owned()));
-    };
-    let figure = figure_of(a, arguments.figure.as_deref(), arguments.lower_is_better)?;
-    let timeout = time_limit(arguments.timeout)?;
-    let at = database(&arguments.database)?;
-    let mut made = Made::default();
-    made.database_folder(&at)?;
-    let store = existing_store(&at)?;
-    let keeper = CommandKeeper(Keeper::new(store, at, made, Progress::new(0.0)));
-    let (key, pairs) = (figure.key.clone(), arguments.runs as usize);
-    let mut keeper = Foretold { keeper, key: key.clone(), pairs, is_said: false };
-    let name = arguments.name.clone().unwrap_or_else(|| NAME.to_owned());
-    let question = format!("Is {} as good as {}?", arguments.ab[1], arguments.ab[0]);
-    let lower_is_better = !figure.higher_is_better;
-    let done =
-        subject(name, question, a, figure, timeout, &mut keeper)?.in_turns(b, arguments.runs);
-    keeper.keeper.0.progress.end();
-    let runs = done.inspect_err(|_| keeper.keeper.0.say_kept())?;
-    Ok((runs, key, lower_is_better))
 }
 
 #[cfg(test)]

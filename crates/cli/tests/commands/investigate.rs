@@ -593,3 +593,22 @@ fn what_gate_refuses_ends_a_bisection_and_judges_no_commit() {
         assert!(text.contains(expected), "{options:?}: {text}");
     }
 }
+
+/// Two commands in turns, of which the second has twice the figure of the first.
+#[test]
+fn two_commands_in_turns_are_compared_by_their_pairs_and_by_what_they_did() {
+    let place = Place::new("compare-ab");
+    let count = place.folder.join("count");
+    let one = |rate: u32| format!("sh -c 'echo >>{}; echo rate={rate}'", count.display());
+    let (a, b) = (one(100), one(200));
+    let all = ["compare", "--ab", &a, &b, "--runs", "6", "--figure", r"rate=(\d+)"];
+    let output = place.command(&all).output().unwrap();
+    let text = words(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("6 and 6 runs") && text.contains("ratio 2.000"), "{text}");
+    assert!(text.contains(": changed") && text.contains("other values"), "{text}");
+    let lines = std::fs::read_to_string(&count).unwrap();
+    assert_eq!(lines.lines().count(), 12);
+    let refused = place.command(&["compare", "--ab", &a, &b, "--runs", "5"]).output().unwrap();
+    assert!(words(&refused).contains("6 at least"), "{}", words(&refused));
+}

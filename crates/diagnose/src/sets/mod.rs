@@ -15,7 +15,10 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{Comparison, Difference, P_CHANGE, chance, compare, differ};
+use crate::compare::{
+    Change, Comparison, Difference, P_CHANGE, are_mostly_equal, chance, compare, differ,
+};
+use crate::paired::paired;
 use crate::stats::median;
 
 pub use histograms::HistogramRow;
@@ -82,6 +85,34 @@ pub struct Row {
     pub p_corrected: f64,
     /// True when it is shown to differ.
     pub changed: bool,
+}
+
+impl Row {
+    /// Returns the row of a result of which each pair is of two runs in turns.
+    pub fn of_pairs(name: &str, pairs: &[(f64, f64)]) -> Option<Self> {
+        let found = paired(&[pairs.to_vec()], P_CHANGE)?;
+        let (first, second): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+        let medians = (median(&first)?, median(&second)?);
+        let changed = found.p <= P_CHANGE;
+        let comparison = Comparison {
+            medians,
+            ratio: found.ratio,
+            interval: found.interval,
+            p: found.p,
+            least_seen: found.least_seen,
+            runs: (first.len(), second.len()),
+            change: if changed { Change::Changed } else { Change::NotShown },
+        };
+        Some(Self {
+            name: name.to_owned(),
+            medians,
+            comparison: Some(comparison),
+            difference: None,
+            p: found.p,
+            p_corrected: found.p,
+            changed,
+        })
+    }
 }
 
 /// Compares `second` with `first`; the same `seed` gives the same answer.
@@ -168,13 +199,14 @@ fn case(
     let sets = (valid(first), valid(second));
     let main = main_result(&sets.0);
     let mut values = values(&sets.0, &sets.1);
-    let result = values.remove(&main).and_then(|pair| row(&main, &pair, seed));
+    let level = P_CHANGE / configurations as f64;
+    let result = values.remove(&main).and_then(|pair| row(&main, &pair, level, true));
     let result = result.map(|mut row| {
         row.p_corrected = (row.p * configurations as f64).min(1.0);
-        row.changed = row.p_corrected < P_CHANGE;
+        row.changed = row.p < level;
         row
     });
-    let rows = values.iter().filter_map(|(name, pair)| row(name, pair, seed));
+    let rows = values.iter().filter_map(|(name, pair)| row(name, pair, P_CHANGE, false));
     let mut others: Vec<Row> = rows.collect();
     others.sort_by(|a, b| a.p.total_cmp(&b.p));
     let corrected = step_up(others.iter().map(|row| row.p));
@@ -241,7 +273,9 @@ fn values(first: &[RunRecord], second: &[RunRecord]) -> BTreeMap<String, Pair> {
     all
 }
 
-fn row(name: &str, (first, second): &Pair, seed: u64) -> Option<Row> {
+/// Returns the row of a value. One beside the result that is mostly the same, as a counter that is
+/// mostly zero, differs otherwise than by a shift: it has a chance alone.
+fn row(name: &str, (first, second): &Pair, level: f64, is_result: bool) -> Option<Row> {
     let finite = |values: &[f64]| -> Vec<f64> {
         values.iter().copied().filter(|value| value.is_finite()).collect()
     };
@@ -249,10 +283,12 @@ fn row(name: &str, (first, second): &Pair, seed: u64) -> Option<Row> {
     if first.len().min(second.len()) < RUNS_LEAST {
         return None;
     }
-    let comparison = compare(&first, &second, seed);
-    let difference = if comparison.is_some() { None } else { differ(&first, &second, seed) };
+    let by_shift = is_result || !are_mostly_equal(&first, &second);
+    let comparison = by_shift.then(|| compare(&first, &second, level)).flatten();
+    let differ = || differ(&first, &second, level);
+    let difference = if comparison.is_some() || !by_shift { None } else { differ() };
     let known = comparison.map(|found| found.p).or_else(|| difference.map(|found| found.p));
-    let p = known.unwrap_or_else(|| chance(&first, &second, seed));
+    let p = known.unwrap_or_else(|| chance(&first, &second));
     let medians = (median(&first)?, median(&second)?);
     let (name, p_corrected, changed) = (name.to_owned(), p, false);
     Some(Row { name, medians, comparison, difference, p, p_corrected, changed })

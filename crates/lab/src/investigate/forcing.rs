@@ -102,9 +102,7 @@ fn judge_suspect(
         .collect();
     let free = force.free.as_deref();
     let judgement = match (found.suspects[place].cause.kind, free) {
-        (Kind::Limits, Some(free)) => {
-            judge_limit(&levels, free, found.higher_is_better, options.seed)
-        }
+        (Kind::Limits, Some(free)) => judge_limit(&levels, free, found.higher_is_better),
         _ => {
             let is_continuum = found.modes.len() < 2;
             let observed = Contrast { groups: &found.contrast, is_continuum };

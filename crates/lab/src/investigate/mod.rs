@@ -26,7 +26,7 @@ mod tried;
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_diagnose::causes::{Cause, Force, Kind};
-use millstream_diagnose::compare::{differ, least_seen};
+use millstream_diagnose::compare::{P_CHANGE, differ, least_seen};
 use millstream_diagnose::modes::Mode;
 use millstream_diagnose::scaling::Scaling;
 use millstream_diagnose::separate::Separation;
@@ -340,7 +340,6 @@ fn look(
         .map(|(at, (run, &result))| Point { run: run.id.clone(), result, group: group_of(at) })
         .collect();
     let share = least_seen(&results, &results);
-    let share = Some(share).filter(|one| one.is_finite() && results.iter().all(|one| *one > 0.0));
     let met = Met::of(&valid, &shown.contrast);
     let groups = if shown.contrast.len() < 2 { &shown.modes } else { &shown.contrast };
     let seen = Seen::of(&valid, &results, groups);
@@ -359,7 +358,7 @@ fn look(
         least_seen: share,
         least_difference: match share {
             Some(_) => None,
-            None => differ(&results, &results, options.seed).map(|found| found.least_seen),
+            None => differ(&results, &results, P_CHANGE).map(|found| found.least_seen),
         },
         notes: notes.collect(),
         modes: shown.modes,
