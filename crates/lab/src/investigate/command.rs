@@ -23,7 +23,7 @@ use nix::unistd::Pid;
 
 use super::elsewhere::Namespaces;
 use super::figure::{FIGURE_UNIT, Figure, Reading};
-use super::other_end::OtherEnd;
+use super::other_end::{OtherEnd, Started};
 use super::placement::Watch;
 use super::quota::Quotas;
 use super::settings::{InForce, Setting};
@@ -335,6 +335,7 @@ impl CommandSubject<'_> {
             if self.interrupt.is_raised() {
                 return Err(Error::Interrupted);
             }
+            server.as_ref().map_or(Ok(()), Started::still_there)?;
             if begun.elapsed() > self.timeout {
                 break None;
             }

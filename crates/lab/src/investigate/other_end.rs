@@ -146,6 +146,14 @@ impl Started {
         }
     }
 
+    /// Returns an error once a far host that it is at has gone or hangs.
+    pub(super) fn still_there(&self) -> Result<(), Error> {
+        match self {
+            Self::Here(..) => Ok(()),
+            Self::There(other) => other.failed().map_or(Ok(()), |why| Err(Error::Worker(why))),
+        }
+    }
+
     /// Returns its processes, where they have numbers of this host.
     pub(super) fn processes(&self) -> Vec<u32> {
         match self {

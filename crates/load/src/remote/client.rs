@@ -132,7 +132,7 @@ impl FarHost {
         let met = asked.and_then(|(mut sender, mut receiver)| {
             let clock = compare(&mut sender, &mut receiver)?;
             sender.send(&Request::Machine)?;
-            match receiver.receive()? {
+            match Answer::next(&mut receiver)? {
                 Answer::Machine(machine) => Ok((sender, receiver, clock, machine)),
                 _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it does not tell who it is")),
             }
@@ -220,7 +220,7 @@ fn compare(sender: &mut Sender, receiver: &mut Receiver) -> io::Result<Clock> {
     for _ in 0..CLOCK_LOOKS {
         let before = monotonic_ns();
         sender.send(&Request::Now)?;
-        let Answer::Now { at_ns } = receiver.receive()? else {
+        let Answer::Now { at_ns } = Answer::next(receiver)? else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not tell the time"));
         };
         let unsure_ns = monotonic_ns().saturating_sub(before) / 2;
@@ -241,7 +241,7 @@ fn listen(
     tell: &Heard<Outbox<()>, Outbox<FarSide>>,
 ) {
     loop {
-        let passed = match receiver.receive::<Answer>() {
+        let passed = match Answer::next(&mut receiver) {
             Ok(Answer::Worker(reply)) => replies.send(Ok(in_our_time(*reply, clock))).is_ok(),
             Ok(Answer::Finished(side)) => tell.finished.send(*side).is_ok(),
             Ok(Answer::Refused { why }) => replies.send(Err(why)).is_ok(),
@@ -250,7 +250,7 @@ fn listen(
                 true
             }
             Ok(Answer::Ready) => tell.ready.send(()).is_ok(),
-            Ok(Answer::Now { .. } | Answer::Machine(_)) => true,
+            Ok(Answer::Alive | Answer::Now { .. } | Answer::Machine(_)) => true,
             Err(error) => {
                 let _ = replies.send(Err(format!("its control connection ended: {error}")));
                 false

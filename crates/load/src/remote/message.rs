@@ -1,6 +1,7 @@
 //! The messages of a control connection.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 
 use millstream_plan::{DURATION_LIMIT_S, Factor, Task};
@@ -8,6 +9,7 @@ use millstream_record::{Environment, Probes};
 use nix::sched::CpuSet;
 use serde::{Deserialize, Serialize};
 
+use super::wire::Receiver;
 use crate::limits;
 use crate::ready::Ready;
 use crate::worker::Reply;
@@ -93,6 +95,8 @@ impl Machine {
 /// An answer of the far side to the runner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
+    /// A sign of life, which answers nothing.
+    Alive,
     /// The answer to [`Request::Now`].
     Now { at_ns: u64 },
     /// The answer to [`Request::Machine`].
@@ -107,6 +111,18 @@ pub(super) enum Answer {
     Finished(Box<FarSide>),
     /// The request is refused.
     Refused { why: String },
+}
+
+impl Answer {
+    /// Waits for the next one that is more than a sign of life.
+    pub(super) fn next(receiver: &mut Receiver) -> io::Result<Self> {
+        loop {
+            match receiver.receive()? {
+                Self::Alive => {}
+                other => return Ok(other),
+            }
+        }
+    }
 }
 
 /// Everything that the far side measured in a run.

@@ -23,6 +23,8 @@ use crate::workload::{End, monotonic_ns};
 
 /// Time between two looks for the worker's answers.
 const LOOK: Duration = Duration::from_millis(10);
+/// Time between two signs of life, by which the client knows that this side does not hang.
+const SIGN: Duration = Duration::from_secs(1);
 /// Longest silence of a client that has proved itself, while there is no load.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -78,6 +80,7 @@ pub(super) fn session(
     });
     let mut load: Option<Load> = None;
     let mut until = Instant::now() + IDLE;
+    let mut signed = Instant::now();
     let done = loop {
         if interrupt.is_raised() {
             break Err("the server ends".to_owned());
@@ -97,6 +100,10 @@ pub(super) fn session(
             Ok(Ok(request)) => take(request, &mut load, programs, &mut sender),
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => break Ok(()),
             Ok(Err(error)) => break Err(error.to_string()),
+            Err(RecvTimeoutError::Timeout) if signed.elapsed() >= SIGN => {
+                signed = Instant::now();
+                sender.send(&Answer::Alive)
+            }
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         };

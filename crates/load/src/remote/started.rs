@@ -45,9 +45,6 @@ impl Started {
         let why = match (ended, error.kind()) {
             (_, io::ErrorKind::InvalidData) => error.to_string(),
             (Some(status), _) => format!("it ended with {status}"),
-            (None, io::ErrorKind::TimedOut) => {
-                format!("it says nothing for {} s", PATIENCE.as_secs())
-            }
             (None, _) => error.to_string(),
         };
         format!("{why}{}", self.last_words())

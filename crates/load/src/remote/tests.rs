@@ -73,8 +73,12 @@ impl Server {
         let _ = std::fs::remove_file(&self.pids);
         let (mut sender, mut receiver) = self.join();
         sender.send(&Request::Begin(FarJob { most_s, ..job() })).unwrap();
-        let Answer::Started { pid: told } = receiver.receive().unwrap() else { panic!("no pid") };
-        let Answer::Worker(reply) = receiver.receive().unwrap() else { panic!("no worker") };
+        let Answer::Started { pid: told } = Answer::next(&mut receiver).unwrap() else {
+            panic!("no pid")
+        };
+        let Answer::Worker(reply) = Answer::next(&mut receiver).unwrap() else {
+            panic!("no worker")
+        };
         assert!(matches!(*reply, Reply::Prepared { .. }));
         let pid = std::fs::read_to_string(&self.pids).unwrap();
         assert_eq!(pid.trim(), told.to_string());
@@ -119,7 +123,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 fn refused(receiver: &mut Receiver) -> String {
-    match receiver.receive().unwrap() {
+    match Answer::next(receiver).unwrap() {
         Answer::Refused { why } => why,
         other => panic!("it does that: {other:?}"),
     }
@@ -136,7 +140,7 @@ fn strangers_neither_get_in_nor_keep_others_out() {
     let mut silent: Vec<TcpStream> = (0..UNPROVED + 20).map(|_| server.stream()).collect();
     let (mut sender, mut receiver) = server.join();
     sender.send(&Request::Now).unwrap();
-    assert!(matches!(receiver.receive().unwrap(), Answer::Now { .. }));
+    assert!(matches!(Answer::next(&mut receiver).unwrap(), Answer::Now { .. }));
     let mut left = Vec::new();
     silent[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     // The client reads what it was told, and then the end.
@@ -245,7 +249,9 @@ fn what_the_probes_saw_comes_at_the_end() {
     let server = Server::start();
     let (mut sender, mut receiver, process) = server.begun(60.0);
     sender.send(&Request::Finish).unwrap();
-    let Answer::Finished(side) = receiver.receive().unwrap() else { panic!("not finished") };
+    let Answer::Finished(side) = Answer::next(&mut receiver).unwrap() else {
+        panic!("not finished")
+    };
     assert!(side.probes.times_s.len() >= 2 && side.probes.cpu.is_some());
     assert!(side.environment.get("kernel.release").is_some());
     assert!(side.interfaces.contains_key("lo") && side.origin_ns > 0);

@@ -30,6 +30,8 @@ use super::{Token, VERSION};
 pub(super) const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time that a message may wait for a peer that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest silence of a server, which says something each second.
+const SILENCE: Duration = Duration::from_secs(10);
 /// Longest request.
 pub(super) const REQUEST_BYTES: usize = 64 << 10;
 /// Longest answer: it has what the probes of a whole run saw.
@@ -97,6 +99,17 @@ fn no_serve() -> io::Error {
     bad("it is no `millstream serve`")
 }
 
+/// Returns `error`, where it is that the peer took longer than `patience`, in words.
+fn silent(patience: Duration) -> impl Fn(io::Error) -> io::Error {
+    move |error| match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            let why = format!("it says nothing for {} s", patience.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        }
+        _ => error,
+    }
+}
+
 /// Fills `buffer` before `deadline`, however slowly the peer sends.
 fn read_by(stream: &mut Socket, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !buffer.is_empty() {
@@ -144,7 +157,7 @@ pub(super) fn ask(
 ) -> io::Result<(Sender, Receiver)> {
     let deadline = Instant::now() + patience;
     let mut theirs = [0; HELLO_BYTES];
-    read_by(&mut stream, &mut theirs, deadline)?;
+    read_by(&mut stream, &mut theirs, deadline).map_err(silent(patience))?;
     let (version, server) = heard(&theirs)?;
     if version != VERSION {
         return Err(bad(format!("it speaks version {version}, and this is version {VERSION}")));
@@ -155,7 +168,7 @@ pub(super) fn ask(
     stream.write_all(&hello(&client))?;
     stream.write_all(&bytes(code(key, &[b"client", &nonces])))?;
     let mut answer = [0; 33];
-    read_by(&mut stream, &mut answer, deadline)?;
+    read_by(&mut stream, &mut answer, deadline).map_err(silent(patience))?;
     match answer[0] {
         1 => return Err(bad("it speaks another version")),
         2 => return Err(bad("it has another token")),
@@ -264,12 +277,12 @@ impl Unproved {
 
 /// Both directions of a connection whose sides know each other.
 fn ends(stream: Socket, key: Code, side: Side) -> io::Result<(Sender, Receiver)> {
-    stream.set_read_timeout(None)?;
-    stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-    let (from, most_bytes) = match side {
-        Side::Client => (Side::Server, ANSWER_BYTES),
-        Side::Server => (Side::Client, REQUEST_BYTES),
+    let (from, most_bytes, patience) = match side {
+        Side::Client => (Side::Server, ANSWER_BYTES, Some(SILENCE)),
+        Side::Server => (Side::Client, REQUEST_BYTES, None),
     };
+    stream.set_read_timeout(patience)?;
+    stream.set_write_timeout(Some(SEND_TIMEOUT))?;
     let sender = Sender { stream: stream.try_clone()?, key, side, count: 0 };
     Ok((sender, Receiver { stream, key, from, count: 0, most_bytes }))
 }
@@ -311,14 +324,14 @@ impl Receiver {
     /// The next message. After an error there is none any more.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut head = [0; 36];
-        self.stream.read_exact(&mut head)?;
+        self.stream.read_exact(&mut head).map_err(silent(SILENCE))?;
         let (length, code) = head.split_at(4);
         let length = u32::from_be_bytes(length.try_into().expect("four bytes")) as usize;
         if length > self.most_bytes {
             return Err(bad(format!("a message of {length} bytes; {} at most", self.most_bytes)));
         }
         let mut text = vec![0; length];
-        self.stream.read_exact(&mut text)?;
+        self.stream.read_exact(&mut text).map_err(silent(SILENCE))?;
         let expected = of_message(&self.key, self.from, self.count, &text);
         expected.verify_slice(code).map_err(|_| bad("a message that the peer has not sent"))?;
         self.count += 1;

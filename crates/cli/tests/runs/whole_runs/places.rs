@@ -5,6 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use millstream_record::keys;
 use millstream_testbed::hosts::{Between, Hosts, HostsConfig, Path};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::TINY;
 use crate::common::{Place, hosts_possible, isolated, wait_for, words, workers_of};
@@ -148,6 +150,7 @@ fn the_far_end_is_started_by_a_command() {
     let not_there = ["--far-program", "/no/such/program"];
     for (by, more, why) in [
         ("sh -c yes", &[] as &[&str], "it is no `millstream serve`"),
+        ("sh -c 'exec sleep 600'", &[], "it says nothing for 20 s"),
         ("sh -c 'echo over >&2; exit 3'", &[], "it ended with exit status: 3 (over)"),
         (&by, &not_there, "/no/such/program"),
         ("/no/such/command", &[], "No such file"),
@@ -160,16 +163,36 @@ fn the_far_end_is_started_by_a_command() {
     // The near host is killed while its load goes: nothing of the far one stays.
     let named = place.folder.join("far");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millstream"), &named).unwrap();
-    let mut begun = near(&by, &["--far-program", &named.display().to_string(), "--duration", "60"]);
-    let is_there = || {
+    let far_end = || -> Vec<u32> {
+        let is_it = |line: &Vec<u8>| line.starts_with(named.as_os_str().as_encoded_bytes());
         let all = std::fs::read_dir("/proc").unwrap().flatten();
-        let mut lines = all.filter_map(|one| std::fs::read(one.path().join("cmdline")).ok());
-        lines.any(|line| line.starts_with(named.as_os_str().as_encoded_bytes()))
+        let found = all
+            .filter(|one| std::fs::read(one.path().join("cmdline")).is_ok_and(|line| is_it(&line)));
+        found.filter_map(|one| one.file_name().to_str()?.parse().ok()).collect()
     };
-    wait_for("the far end", is_there);
+    let long = ["--far-program", &named.display().to_string(), "--duration", "60"];
+    let mut begun = near(&by, &long);
+    wait_for("the far end", || !far_end().is_empty());
     begun.kill().unwrap();
     begun.wait().unwrap();
-    wait_for("its end", || !is_there());
+    wait_for("its end", || far_end().is_empty());
+    // It hangs, its pipes open: the run ends with a line, and nothing of it stays.
+    let mut begun = near(&by, &long);
+    let workers = || far_end().first().map_or(vec![], |one| workers_of(*one));
+    wait_for("the far end and its worker", || !workers().is_empty());
+    let stopped = [far_end(), workers()].concat();
+    for process in &stopped {
+        let _ = kill(Pid::from_raw(*process as i32), Signal::SIGSTOP);
+    }
+    let mut lines = BufReader::new(begun.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let ends =
+        |line: &String| line.starts_with("invalid") && line.contains("it says nothing for 10 s");
+    assert!(lines.any(|line| ends(&line)), "its run ends");
+    let lives = |one: &u32| std::fs::exists(format!("/proc/{one}")).unwrap();
+    wait_for("the end of those that hang", || !stopped.iter().any(lives));
+    begun.kill().unwrap();
+    begun.wait().unwrap();
+    wait_for("its end", || far_end().is_empty());
 }
 
 /// A shell over ssh, to a server of this test alone.
