@@ -107,7 +107,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = thread::spawn(move || -> io::Result<()> {
         let stack =
             stack(far, "10.0.0.2/24").map_err(|error| io::Error::other(error.to_string()))?;
-        let listener = TcpListener::bind(&stack, ([10, 0, 0, 2], 7).into(), 1)?;
+        let listener = TcpListener::bind(&stack, "10.0.0.2:7", 1)?;
         let _ = listening.send(());
         let (mut stream, _) = listener.accept()?;
         let mut bytes = [0; 1024];
@@ -118,7 +118,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     is_listening.recv()?;
     let stack = stack(near, "10.0.0.1/24")?;
-    let mut stream = TcpStream::connect(&stack, ([10, 0, 0, 2], 7).into())?;
+    let mut stream = TcpStream::connect(&stack, "10.0.0.2:7")?;
     stream.write_all(b"over a link of one's own")?;
     let mut answer = [0; 24];
     stream.read_exact(&mut answer)?;

@@ -70,7 +70,7 @@ fn unless_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 fn socket(stack: &Stack, address: &str) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(stack, address.parse().expect("an address"))?;
+    let socket = UdpSocket::bind(stack, address)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
@@ -82,7 +82,7 @@ fn exchange(seed: u64, looks_at_numbers: bool) -> io::Result<Vec<Vec<u8>>> {
     let path = Faults { loss: 0.02, delay: Duration::from_millis(10), ..Faults::default() };
     simulation.join((&near, "10.0.0.1/24"), (&far, "10.0.0.2/24"), path)?;
     let mut sender = Sender { socket: socket(&near, "10.0.0.1:7")?, at: 0, sent: None };
-    sender.socket.connect("10.0.0.2:7".parse().expect("an address"))?;
+    sender.socket.connect("10.0.0.2:7")?;
     let mut receiver =
         Receiver { socket: socket(&far, "10.0.0.2:7")?, taken: Vec::new(), looks_at_numbers };
     while sender.at < WORDS.len() {

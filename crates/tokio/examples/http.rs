@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: http DEVICE ADDRESS/LENGTH".into());
     };
     let (stack, own) = engine(name, host.parse()?)?;
-    let listener = TcpListener::bind(&stack, (own, 80).into()).await?;
+    let listener = TcpListener::bind(&stack, (own, 80)).await?;
     tokio::select! {
         ended = serve(listener) => ended?,
         stopped = tokio::signal::ctrl_c() => stopped?,

@@ -92,15 +92,15 @@ fn dns(query: &[u8], names: &HashMap<String, Ipv4Addr>) -> Option<Vec<u8>> {
 
 /// Answers DHCP and DNS on a stack that has the address [`OWN`].
 pub async fn serve(stack: &Stack, names: HashMap<String, Ipv4Addr>) -> io::Result<()> {
-    let addresses = UdpSocket::bind(stack, (Ipv4Addr::UNSPECIFIED, 67).into()).await?;
+    let addresses = UdpSocket::bind(stack, (Ipv4Addr::UNSPECIFIED, 67)).await?;
     addresses.set_broadcast(true).await?;
-    let lookups = UdpSocket::bind(stack, (OWN, 53).into()).await?;
+    let lookups = UdpSocket::bind(stack, (OWN, 53)).await?;
     let (mut message, mut query) = ([0; 1500], [0; 512]);
     loop {
         tokio::select! {
             received = addresses.recv_from(&mut message) => {
                 if let Some(answer) = dhcp(&message[..received?.0]) {
-                    addresses.send_to(&answer, (Ipv4Addr::BROADCAST, 68).into()).await?;
+                    addresses.send_to(&answer, (Ipv4Addr::BROADCAST, 68)).await?;
                 }
             }
             received = lookups.recv_from(&mut query) => {

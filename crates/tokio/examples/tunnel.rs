@@ -124,7 +124,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     outside.connect(peer).await?;
     if what == "serve" {
         let stack = open(outside, &key, own, "10.80.0.2".parse()?)?;
-        let listener = TcpListener::bind(&stack, (own.addr, 7).into()).await?;
+        let listener = TcpListener::bind(&stack, (own.addr, 7)).await?;
         loop {
             let (mut reader, mut writer) = listener.accept().await?.0.into_split();
             tokio::spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });
@@ -132,8 +132,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let server: IpAddr = what.parse()?;
     let stack = open(outside, &key, own, server)?;
-    let (mut reader, mut writer) =
-        TcpStream::connect(&stack, (server, 7).into()).await?.into_split();
+    let (mut reader, mut writer) = TcpStream::connect(&stack, (server, 7)).await?.into_split();
     let (mut input, mut output) = (tokio::io::stdin(), tokio::io::stdout());
     let sends = async {
         tokio::io::copy(&mut input, &mut writer).await?;

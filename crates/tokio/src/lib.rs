@@ -23,6 +23,12 @@
 //! - Memory is bounded by the rings (512 KiB out, 2 MiB in, less with many streams) and by the
 //!   engine's [`Limits`](millstream::Limits). A stream that is not read closes its window.
 //!
+//! # Addresses
+//!
+//! An address is anything that tokio's [`ToSocketAddrs`] takes. Where it stands for several, they
+//! are tried in order until one succeeds, and the error is that of the last. Names are looked up by
+//! the system, unless the program asks its `resolver` first.
+//!
 //! # Cancellation
 //!
 //! Every method says what becomes of its work when its future is dropped. Reads, writes, accepts
@@ -50,7 +56,12 @@ mod tcp;
 mod turns;
 mod udp;
 
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use tokio::net::{ToSocketAddrs, lookup_host};
 
 pub use millstream::net::{Placement, Stack};
 pub use millstream::{Error, Undelivered};
@@ -62,6 +73,22 @@ pub use listener::TcpListener;
 pub use packets::{PacketSink, PacketStream};
 pub use tcp::{EndsWriting, OwnedReadHalf, OwnedWriteHalf, ReadHalf, TcpStream, WriteHalf};
 pub use udp::UdpSocket;
+
+/// Makes a call with one address after the other until one succeeds. Returns the last error
+/// otherwise.
+async fn with_each<T, F: Future<Output = io::Result<T>>>(
+    addr: impl ToSocketAddrs,
+    call: impl Fn(SocketAddr) -> F,
+) -> io::Result<T> {
+    let mut result = Err(Error::Invalid("no address").into());
+    for addr in lookup_host(addr).await? {
+        result = call(addr).await;
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
 
 /// Ends an engine as [`Stack::shutdown_within`] does, in a thread of the runtime's for calls that
 /// block. Returns the data that was not delivered.

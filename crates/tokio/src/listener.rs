@@ -7,9 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use millstream::net;
+use tokio::net::ToSocketAddrs;
 
 use crate::turns::Turns;
-use crate::{Stack, TcpStream};
+use crate::{Stack, TcpStream, with_each};
 
 /// Connections that wait to be accepted, as tokio has it.
 const BACKLOG: usize = 1024;
@@ -26,15 +27,20 @@ impl TcpListener {
     /// wait to be accepted.
     ///
     /// Cancelled, nobody listens.
-    pub async fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+    pub async fn bind(stack: &Stack, addr: impl ToSocketAddrs) -> io::Result<Self> {
         Self::bind_with(stack, addr, BACKLOG).await
     }
 
     /// Listens as [`bind`](Self::bind) does; up to `backlog` connections wait to be accepted.
     ///
     /// Cancelled, nobody listens.
-    pub async fn bind_with(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
-        let inner = net::TcpListener::bind_async(stack, addr, backlog).await?;
+    pub async fn bind_with(
+        stack: &Stack,
+        addr: impl ToSocketAddrs,
+        backlog: usize,
+    ) -> io::Result<Self> {
+        let bind = |addr| net::TcpListener::bind_async(stack, addr, backlog);
+        let inner = with_each(addr, bind).await?;
         Ok(Self { inner, turns: Turns::default() })
     }
 

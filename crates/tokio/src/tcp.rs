@@ -11,9 +11,10 @@ use std::task::{Context, Poll, ready};
 use millstream::tcp::{Config, TcpInfo};
 use millstream::{TcpHandle, TcpSocketOptions, net};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::ToSocketAddrs;
 
 use crate::turns::poll_call;
-use crate::{Error, Stack};
+use crate::{Error, Stack, with_each};
 
 /// A TCP connection; see [`net::TcpStream`](millstream::net::TcpStream) for what it does when
 /// links fail and when the engine ends.
@@ -39,8 +40,9 @@ impl TcpStream {
     /// Opens a connection, and waits until it stands.
     ///
     /// Cancelled, the connection is closed, whether it stands or not.
-    pub async fn connect(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
-        Self::new(net::TcpStream::connect_async(stack, addr, None, None).await?)
+    pub async fn connect(stack: &Stack, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let connect = |addr| net::TcpStream::connect_async(stack, addr, None, None);
+        Self::new(with_each(addr, connect).await?)
     }
 
     /// Opens a connection as [`connect`](Self::connect) does, from an own address and port, or with
@@ -49,17 +51,23 @@ impl TcpStream {
     /// Cancelled, the connection is closed, whether it stands or not.
     pub async fn connect_from(
         stack: &Stack,
-        addr: SocketAddr,
+        addr: impl ToSocketAddrs,
         from: SocketAddr,
     ) -> io::Result<Self> {
-        Self::new(net::TcpStream::connect_async(stack, addr, Some(from), None).await?)
+        let connect = |addr| net::TcpStream::connect_async(stack, addr, Some(from), None);
+        Self::new(with_each(addr, connect).await?)
     }
 
     /// Opens a connection with a configuration, as [`connect`](Self::connect) does.
     ///
     /// Cancelled, the connection is closed, whether it stands or not.
-    pub async fn connect_with(stack: &Stack, addr: SocketAddr, config: Config) -> io::Result<Self> {
-        Self::new(net::TcpStream::connect_async(stack, addr, None, Some(config)).await?)
+    pub async fn connect_with(
+        stack: &Stack,
+        addr: impl ToSocketAddrs,
+        config: Config,
+    ) -> io::Result<Self> {
+        let connect = |addr| net::TcpStream::connect_async(stack, addr, None, Some(config.clone()));
+        Self::new(with_each(addr, connect).await?)
     }
 
     /// Returns the peer's address.

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use millstream::{Error, UdpHandle, net};
+use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::Stack;
 use crate::turns::{Turns, poll_call};
+use crate::{Stack, with_each};
 
 /// A UDP socket. Several tasks may send and receive at once.
 #[derive(Debug)]
@@ -21,8 +22,9 @@ impl UdpSocket {
     /// Opens a socket on `addr`: port 0 asks for a free one.
     ///
     /// Cancelled, the socket is closed.
-    pub async fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
-        Ok(Self::of(net::UdpSocket::bind_async(stack, addr).await?))
+    pub async fn bind(stack: &Stack, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let bind = |addr| net::UdpSocket::bind_async(stack, addr);
+        Ok(Self::of(with_each(addr, bind).await?))
     }
 
     pub(crate) fn of(inner: net::UdpSocket) -> Self {
@@ -32,14 +34,16 @@ impl UdpSocket {
     /// Sends to `addr` from now on, and receives from there alone.
     ///
     /// Cancelled, it may be connected or not.
-    pub async fn connect(&self, addr: SocketAddr) -> io::Result<()> {
-        self.inner.connect_async(addr).await
+    pub async fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
+        with_each(addr, |addr| self.inner.connect_async(addr)).await
     }
 
-    /// Sends a datagram to `addr`; waits for room in the socket's ring.
+    /// Sends a datagram to `addr`, the first where there are several; waits for room in the
+    /// socket's ring.
     ///
     /// Cancelled while it waits, nothing is sent.
-    pub async fn send_to(&self, data: &[u8], addr: SocketAddr) -> io::Result<usize> {
+    pub async fn send_to(&self, data: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
+        let addr = lookup_host(addr).await?.next().ok_or(Error::Invalid("no address"))?;
         self.write(|| self.inner.send_to(data, addr)).await
     }
 

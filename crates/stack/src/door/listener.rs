@@ -2,13 +2,14 @@
 
 use std::io;
 use std::iter::FusedIterator;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use millstream_tcp::Config;
 
 use super::driver::ListenerDriver;
 use super::tcp::TcpStream;
+use super::with_each;
 use crate::SocketId;
 
 /// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the
@@ -23,14 +24,14 @@ impl<D: ListenerDriver> TcpListener<D> {
     /// connections wait to be accepted, in [`net`](crate::net) two where it is one. Fails with
     /// `AddrInUse`, with `AddrNotAvailable` where the address is not the engine's, and with
     /// `QuotaExceeded` at a bound of [`Limits`](crate::Limits).
-    pub fn bind(stack: &D::Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
+    pub fn bind(stack: &D::Stack, addr: impl ToSocketAddrs, backlog: usize) -> io::Result<Self> {
         Self::open(stack, addr, backlog, None)
     }
 
     /// Listens on `addr` as [`bind`](Self::bind) does; its connections get `config`.
     pub fn bind_with(
         stack: &D::Stack,
-        addr: SocketAddr,
+        addr: impl ToSocketAddrs,
         backlog: usize,
         config: &Config,
     ) -> io::Result<Self> {
@@ -39,13 +40,16 @@ impl<D: ListenerDriver> TcpListener<D> {
 
     fn open(
         stack: &D::Stack,
-        addr: SocketAddr,
+        addr: impl ToSocketAddrs,
         backlog: usize,
         config: Option<Config>,
     ) -> io::Result<Self> {
-        let socket = D::open(stack, move |engine| match &config {
-            Some(config) => engine.sockets().tcp_listen_with(addr, backlog, config),
-            None => engine.sockets().tcp_listen(addr, backlog),
+        let socket = with_each(addr, |addr| {
+            let config = config.clone();
+            D::open(stack, move |engine| match &config {
+                Some(config) => engine.sockets().tcp_listen_with(addr, backlog, config),
+                None => engine.sockets().tcp_listen(addr, backlog),
+            })
         })?;
         Ok(Self { socket: Arc::new(socket) })
     }

@@ -1,7 +1,7 @@
 //! TCP connections in the style of `std::net`.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use millstream_packet::Packet;
 use millstream_tcp::{Config, TcpInfo};
 
 use super::driver::TcpDriver;
+use super::with_each;
 use crate::error::nonzero;
 use crate::{Error, SocketId, TcpHandle, TcpSocketOptions};
 
@@ -40,24 +41,35 @@ impl<D: TcpDriver> TcpStream<D> {
     /// listens, with `HostUnreachable` or `NetworkUnreachable` where no way leads there, with
     /// `TimedOut` when the peer does not answer in the time that the engine's [`Config`] says, and
     /// with `QuotaExceeded` at a bound of [`Limits`](crate::Limits).
-    pub fn connect(stack: &D::Stack, addr: SocketAddr) -> io::Result<Self> {
-        Self::open(stack, addr, None)?.wait_connected(None)
+    pub fn connect(stack: &D::Stack, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        with_each(addr, |addr| Self::open(stack, addr, None)?.wait_connected(None))
     }
 
     /// Opens a connection as [`connect`](Self::connect) does, from an own address and port, or with
     /// port 0 from a free one. Fails with `AddrInUse` where another connection has both ends.
-    pub fn connect_from(stack: &D::Stack, addr: SocketAddr, from: SocketAddr) -> io::Result<Self> {
-        let socket = D::open(stack, move |engine| {
-            let config = engine.inspect().tcp_config().clone();
-            engine.sockets().tcp_connect_with(addr, Some(from), &config)
-        })?;
-        Self::new(socket).wait_connected(None)
+    pub fn connect_from(
+        stack: &D::Stack,
+        addr: impl ToSocketAddrs,
+        from: SocketAddr,
+    ) -> io::Result<Self> {
+        with_each(addr, |addr| {
+            let socket = D::open(stack, move |engine| {
+                let config = engine.inspect().tcp_config().clone();
+                engine.sockets().tcp_connect_with(addr, Some(from), &config)
+            })?;
+            Self::new(socket).wait_connected(None)
+        })
     }
 
     /// Opens a connection with a configuration and waits until it stands, as
     /// [`connect`](Self::connect) does.
-    pub fn connect_with(stack: &D::Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {
-        Self::open(stack, addr, Some(config.clone()))?.wait_connected(None)
+    pub fn connect_with(
+        stack: &D::Stack,
+        addr: impl ToSocketAddrs,
+        config: &Config,
+    ) -> io::Result<Self> {
+        let open = |addr| Self::open(stack, addr, Some(config.clone()));
+        with_each(addr, |addr| open(addr)?.wait_connected(None))
     }
 
     /// Opens a connection and waits until it stands, `timeout` at most: then it fails with
@@ -72,7 +84,11 @@ impl<D: TcpDriver> TcpStream<D> {
     }
 
     /// Begins to open a connection; it is writable once it stands.
-    pub fn connect_start(stack: &D::Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {
+    pub fn connect_nonblocking(
+        stack: &D::Stack,
+        addr: SocketAddr,
+        config: &Config,
+    ) -> io::Result<Self> {
         Self::open(stack, addr, Some(config.clone()))
     }
 

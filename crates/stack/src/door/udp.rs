@@ -1,7 +1,7 @@
 //! UDP sockets in the style of `std::net`.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use millstream_packet::Packet;
 use millstream_route::LinkId;
 
 use super::driver::{How, UdpDriver};
+use super::with_each;
 use crate::{
     DatagramInfo, DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SendOptions,
     SocketId, UdpHandle,
@@ -34,15 +35,18 @@ impl<D: UdpDriver> UdpSocket<D> {
     /// Opens a socket on `addr`; see [`crate::SocketsHandle::udp_bind`]. Fails with `AddrInUse`,
     /// with `AddrNotAvailable` where the address is not the engine's, and with `QuotaExceeded` at a
     /// bound of [`Limits`](crate::Limits).
-    pub fn bind(stack: &D::Stack, addr: SocketAddr) -> io::Result<Self> {
-        let socket = D::open(stack, move |engine| engine.sockets().udp_bind(addr))?;
+    pub fn bind(stack: &D::Stack, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let socket =
+            with_each(addr, |addr| D::open(stack, move |engine| engine.sockets().udp_bind(addr)))?;
         Ok(Self { socket: Arc::new(socket) })
     }
 
     /// Opens a socket on an address that it shares with others; see
     /// [`crate::SocketsHandle::udp_bind_shared`].
-    pub fn bind_shared(stack: &D::Stack, addr: SocketAddr) -> io::Result<Self> {
-        let socket = D::open(stack, move |engine| engine.sockets().udp_bind_shared(addr))?;
+    pub fn bind_shared(stack: &D::Stack, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let socket = with_each(addr, |addr| {
+            D::open(stack, move |engine| engine.sockets().udp_bind_shared(addr))
+        })?;
         Ok(Self { socket: Arc::new(socket) })
     }
 
@@ -53,13 +57,14 @@ impl<D: UdpDriver> UdpSocket<D> {
     }
 
     /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.
-    pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
-        self.socket.connect(addr)
+    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
+        with_each(addr, |addr| self.socket.connect(addr))
     }
 
-    /// Sends a datagram to `addr`; returns its length. Longer than 65,507 bytes over IPv4, 65,527
+    /// Sends a datagram to `addr`, the first where there are several; returns its length. Longer than 65,507 bytes over IPv4, 65,527
     /// over IPv6, it fails with `InvalidInput`; see [`UdpHandle::send`](crate::UdpHandle::send).
-    pub fn send_to(&self, data: &[u8], addr: SocketAddr) -> io::Result<usize> {
+    pub fn send_to(&self, data: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
+        let addr = addr.to_socket_addrs()?.next().ok_or(Error::Invalid("no address"))?;
         self.socket.transmit(data, Some(addr), How::Whole)
     }
 

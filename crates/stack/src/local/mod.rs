@@ -18,7 +18,7 @@
 //! let link = engine.add_link(Box::new(Tap::open(&TapConfig::default())?))?;
 //! engine.add_address(link, "10.70.0.2/24".parse().expect("a prefix"))?;
 //! let stack = local::Stack::new(engine);
-//! let mut stream = local::TcpStream::connect(&stack, "10.70.0.1:7".parse().expect("an address"))?;
+//! let mut stream = local::TcpStream::connect(&stack, "10.70.0.1:7")?;
 //! stream.write_all(b"hello")?;
 //! let mut answer = [0; 5];
 //! stream.read_exact(&mut answer)?;

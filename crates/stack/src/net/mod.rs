@@ -40,7 +40,7 @@ mod worker;
 
 pub use engine_task::{EngineTask, TaskSleep};
 pub use flows::{UdpFlow, UdpFlows};
-pub use poller::Poller;
+pub use poller::{Poller, Source};
 pub use requests::{TcpRequest, TcpRequests};
 pub use stack::{Placement, Stack};
 

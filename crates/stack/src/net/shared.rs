@@ -15,9 +15,9 @@
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::target::PollTarget;
+use super::target::{PollTarget, Target};
 use super::waiter::Waiter;
 use crate::Error;
 
@@ -85,7 +85,10 @@ pub struct Shared {
     pub writer: Waiter,
     /// Bits for the poller, since it last looked.
     pub news: AtomicU8,
-    pub poller: OnceLock<PollTarget>,
+    has_poller: AtomicBool,
+    /// Locked for a moment by who comes or leaves, and by the engine for news after the poller has
+    /// looked.
+    poller: Mutex<Option<PollTarget>>,
 }
 
 impl Shared {
@@ -104,9 +107,29 @@ impl Shared {
         self.tell_poller(READABLE | WRITABLE | closed);
     }
 
-    /// For a poller that has not been told of anything: all that may be so.
-    pub fn tell_all(&self) {
+    fn poller(&self) -> MutexGuard<'_, Option<PollTarget>> {
+        self.poller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives it a poller, which is told of all that may be so. Fails if it has one.
+    pub fn enter(&self, target: PollTarget) -> Result<(), Error> {
+        let mut poller = self.poller();
+        if poller.is_some() {
+            return Err(Error::Invalid("the socket has a poller already"));
+        }
+        *poller = Some(target);
+        drop(poller);
+        self.has_poller.store(true, Ordering::SeqCst);
+        self.news.store(0, Ordering::SeqCst);
         self.tell_poller(READABLE | WRITABLE | if self.has(OVER) { CLOSED } else { 0 });
+        Ok(())
+    }
+
+    /// Takes it from its poller, if that is the one of `target`; returns its index there.
+    pub fn leave(&self, target: &Arc<Target>) -> Option<u32> {
+        let own = self.poller().take_if(|own| Arc::ptr_eq(&own.target, target))?;
+        self.has_poller.store(false, Ordering::SeqCst);
+        Some(own.index)
     }
 
     /// Keeps the first error that every call is told.
@@ -157,8 +180,11 @@ impl Shared {
 
     /// The engine's side: news for a poller, if there is one.
     pub fn tell_poller(&self, bits: u8) {
-        if let Some(target) = self.poller.get() {
-            self.news.fetch_or(bits, Ordering::AcqRel);
+        // What the poller has not taken yet it has been told of.
+        if self.has_poller.load(Ordering::SeqCst)
+            && self.news.fetch_or(bits, Ordering::SeqCst) & bits != bits
+            && let Some(target) = &*self.poller()
+        {
             target.tell();
         }
     }

@@ -20,8 +20,8 @@
 //! let path = Faults { loss: 0.2, delay: Duration::from_millis(50), ..Faults::default() };
 //! simulation.join((&near, "10.0.0.1/24"), (&far, "10.0.0.2/24"), path)?;
 //!
-//! let listener = TcpListener::bind(&far, ([10, 0, 0, 2], 80).into(), 1)?;
-//! let mut client = TcpStream::connect(&near, ([10, 0, 0, 2], 80).into())?;
+//! let listener = TcpListener::bind(&far, "10.0.0.2:80", 1)?;
+//! let mut client = TcpStream::connect(&near, "10.0.0.2:80")?;
 //! let (mut server, _) = listener.accept()?;
 //! client.write_all(b"hello")?;
 //! let mut bytes = [0; 5];

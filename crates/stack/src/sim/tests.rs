@@ -3,7 +3,7 @@ use std::io::{ErrorKind, Read, Write};
 use super::*;
 use crate::local::{TcpListener, TcpStream, UdpSocket};
 
-const FAR: ([u8; 4], u16) = ([10, 0, 0, 2], 80);
+const FAR: &str = "10.0.0.2:80";
 
 fn two(seed: u64, faults: Faults) -> (Simulation, Stack, Stack) {
     let simulation = Simulation::new(seed).unwrap();
@@ -18,8 +18,8 @@ fn transfer(seed: u64) -> (Duration, String) {
     let delay = Duration::from_millis(20);
     let faults = Faults { loss: 0.05, duplicate: 0.02, delay, ..Faults::default() };
     let (simulation, near, far) = two(seed, faults);
-    let listener = TcpListener::bind(&far, FAR.into(), 1).unwrap();
-    let mut client = TcpStream::connect(&near, FAR.into()).unwrap();
+    let listener = TcpListener::bind(&far, FAR, 1).unwrap();
+    let mut client = TcpStream::connect(&near, FAR).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     let mut buffer = [0; 8192];
     for _ in 0..BYTES / buffer.len() {
@@ -43,12 +43,12 @@ fn the_same_seed_gives_the_same_run_and_another_another() {
 fn timeouts_take_no_time_and_what_never_ends_is_an_error() {
     let begun = std::time::Instant::now();
     let (simulation, near, far) = two(1, Faults { loss: 1.0, ..Faults::default() });
-    let _listener = TcpListener::bind(&far, FAR.into(), 1).unwrap();
-    let error = TcpStream::connect(&near, FAR.into()).unwrap_err();
+    let _listener = TcpListener::bind(&far, FAR, 1).unwrap();
+    let error = TcpStream::connect(&near, FAR).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(simulation.now() > Duration::from_secs(30), "{:?}", simulation.now());
     assert!(begun.elapsed() < simulation.now());
-    let socket = UdpSocket::bind(&near, ([10, 0, 0, 1], 9).into()).unwrap();
+    let socket = UdpSocket::bind(&near, "10.0.0.1:9").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(3600))).unwrap();
     let before = simulation.now();
     assert_eq!(socket.recv(&mut [0; 9]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -60,8 +60,8 @@ fn timeouts_take_no_time_and_what_never_ends_is_an_error() {
 #[test]
 fn a_shutdown_sees_through_what_was_written() {
     let (simulation, near, far) = two(3, Faults { loss: 0.1, ..Faults::default() });
-    let listener = TcpListener::bind(&far, FAR.into(), 1).unwrap();
-    let mut client = TcpStream::connect(&near, FAR.into()).unwrap();
+    let listener = TcpListener::bind(&far, FAR, 1).unwrap();
+    let mut client = TcpStream::connect(&near, FAR).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     client.write_all(&[1; 30_000]).unwrap();
     assert!(near.shutdown().is_none());

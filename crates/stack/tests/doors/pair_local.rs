@@ -330,8 +330,8 @@ fn a_reset_is_told_once_by_what_the_kernel_tells_it_by(mode: Mode) {
 fn a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it(mode: Mode) {
     let (near, far) = mode.two(PairConfig::default());
     let (near, far) = (Stack::new(near), Stack::new(far));
-    let listener = TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("listen");
-    let datagrams = UdpSocket::bind(&far, "10.9.0.2:80".parse().unwrap()).expect("bind");
+    let listener = TcpListener::bind(&far, "10.9.0.2:80", 8).expect("listen");
+    let datagrams = UdpSocket::bind(&far, "10.9.0.2:80").expect("bind");
     let id = near.engine().sockets().tcp_connect("10.9.0.2:80".parse().unwrap()).expect("connect");
     common::settle(&mut near.engine(), &mut far.engine());
     let (stream, _) = listener.accept().expect("a connection");
@@ -344,7 +344,7 @@ fn a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it(mod
     assert!(near.engine().tcp(id).read(&mut [0; 8]).is_ok_and(|len| len == 0), "its end came");
     let is_stream = |kind| kind == SocketKind::Tcp;
     assert!(far.engine().inspect().sockets().all(|socket| is_stream(socket.kind)));
-    TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("its port is free");
+    TcpListener::bind(&far, "10.9.0.2:80", 8).expect("its port is free");
 }
 
 fn what_was_written_is_seen_through_when_the_last_handle_goes(mode: Mode) {
@@ -429,7 +429,7 @@ fn a_shutdown_waits_no_longer_than_it_may(mode: Mode) {
 fn a_stream_closes_with_the_last_of_its_handles(mode: Mode) {
     let (near, far) = mode.two(PairConfig::default());
     let (near, far) = (Stack::new(near), Stack::new(far));
-    let listener = TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("listen");
+    let listener = TcpListener::bind(&far, "10.9.0.2:80", 8).expect("listen");
     let id = near.engine().sockets().tcp_connect("10.9.0.2:80".parse().unwrap()).expect("connect");
     common::settle(&mut near.engine(), &mut far.engine());
     let (stream, _) = listener.accept().expect("a connection");
@@ -467,7 +467,8 @@ fn who_connects_to_nobody_is_told_that_nobody_is_there(mode: Mode) {
         let (near, _far) = mode.two(PairConfig::default());
         let stack = Stack::new(near);
         let nobody = nobody.parse().expect("an address");
-        let started = TcpStream::connect_start(&stack, nobody, &Default::default()).expect("begun");
+        let started =
+            TcpStream::connect_nonblocking(&stack, nobody, &Default::default()).expect("begun");
         let refused = TcpStream::connect(&stack, nobody).map(drop).map_err(|error| error.kind());
         assert_eq!(refused, Err(ErrorKind::HostUnreachable), "{nobody}");
         started.set_nonblocking(true).expect("a mode");

@@ -232,7 +232,8 @@ fn millstream_connects(offload: bool, ip: Ip) -> Outcome {
         let mut talks: HashMap<SocketId, (Pattern, Talk)> = HashMap::new();
         for n in 0..CONNECTIONS {
             let to = servers[n % servers.len()];
-            let stream = local::TcpStream::connect_start(&stack, to, &tcp::Config::default())?;
+            let stream =
+                local::TcpStream::connect_nonblocking(&stack, to, &tcp::Config::default())?;
             talks.insert(stream.id(), (Pattern::new(n as u64), Talk::new(stream, Vec::new())));
         }
         let mut events = Vec::new();

@@ -255,7 +255,7 @@ fn the_kernels_end_of_a_pair_and_ours_agree_on_a_smaller_mtu() {
     let link = RawLink::open(&config).expect("a packet socket");
     let engine = common::engine(common::config(&common::pool(), 1), link, &["10.70.0.2/24"]);
     let stack = local::Stack::new(engine);
-    let mut stream = local::TcpStream::connect(&stack, "10.70.0.1:9".parse().unwrap()).unwrap();
+    let mut stream = local::TcpStream::connect(&stack, "10.70.0.1:9").unwrap();
     let data: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 5) as u8).collect();
     for (part, mtu) in data.chunks(1_000_000).zip([1500, 900, 1500]) {
         for (namespace, name) in [(&near, "ms0"), (&far, "ms1")] {

@@ -58,9 +58,9 @@ async fn a_connect_that_is_given_up_leaves_nothing() {
 async fn a_bind_that_is_given_up_leaves_nothing() {
     let (near, _far) = two();
     for times in 0..3 {
-        drop(polled(times, TcpListener::bind(&near, ([10, 9, 0, 1], 80).into())).await);
+        drop(polled(times, TcpListener::bind(&near, "10.9.0.1:80")).await);
         has_sockets(&near, 0).await;
-        drop(polled(times, UdpSocket::bind(&near, ([10, 9, 0, 1], 80).into())).await);
+        drop(polled(times, UdpSocket::bind(&near, "10.9.0.1:80")).await);
         has_sockets(&near, 0).await;
         drop(polled(times, Incoming::bind(&near, "192.0.2.0/24".parse().unwrap())).await);
         has_sockets(&near, 0).await;
@@ -135,11 +135,11 @@ async fn a_write_that_is_given_up_has_written_nothing() {
 #[tokio::test]
 async fn a_receive_that_is_given_up_loses_no_datagram() {
     let (near, far) = two();
-    let server = UdpSocket::bind(&far, (FAR, 53).into()).await.unwrap();
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().unwrap()).await.unwrap();
+    let server = UdpSocket::bind(&far, (FAR, 53)).await.unwrap();
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").await.unwrap();
     let mut received = 0;
     for times in 0..20 {
-        client.send_to(b"x", (FAR, 53).into()).await.unwrap();
+        client.send_to(b"x", (FAR, 53)).await.unwrap();
         received += usize::from(polled(times % 2, server.recv(&mut [0; 8])).await.is_some());
     }
     for _ in received..20 {
@@ -155,7 +155,7 @@ async fn an_accepted_request_that_is_given_up_leaves_nothing() {
     for times in 0..4 {
         let client = tokio::spawn({
             let near = near.clone();
-            async move { TcpStream::connect(&near, ([192, 0, 2, 1], 443).into()).await }
+            async move { TcpStream::connect(&near, "192.0.2.1:443").await }
         });
         let request = incoming.next().await.unwrap();
         drop(polled(times, request.accept()).await);

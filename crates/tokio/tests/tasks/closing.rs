@@ -1,7 +1,7 @@
 //! How connections end, by either side and in every order, with the kernel as the other side.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 
 use millstream::link::netdev::Namespace;
 use millstream::link::{Tap, TapConfig};
@@ -18,7 +18,7 @@ struct Host {
     kernel: Namespace,
 }
 
-const OURS: ([u8; 4], u16) = ([10, 70, 0, 2], 80);
+const OURS: &str = "10.70.0.2:80";
 
 impl Host {
     async fn start() -> Option<Self> {
@@ -29,14 +29,14 @@ impl Host {
         let tap = permitted(Tap::open(&config))?;
         let pool = millstream::packet::Pool::new(Default::default()).unwrap();
         let stack = engine(&pool, tap, "10.70.0.2", "10.70.0.1");
-        let listener = TcpListener::bind(&stack, OURS.into()).await.unwrap();
+        let listener = TcpListener::bind(&stack, OURS).await.unwrap();
         Some(Self { stack, listener, kernel })
     }
 
     /// Both ends of a connection that the kernel, or the engine, has opened.
     async fn connection(&self, by_kernel: bool) -> (TcpStream, std::net::TcpStream) {
         if by_kernel {
-            let connect = || std::net::TcpStream::connect(SocketAddr::from(OURS)).unwrap();
+            let connect = || std::net::TcpStream::connect(OURS).unwrap();
             let kernel = self.kernel.run(connect).unwrap();
             return (self.listener.accept().await.unwrap().0, kernel);
         }
@@ -154,12 +154,12 @@ async fn a_reset_ends_a_connection_at_any_time() {
 #[tokio::test]
 async fn a_refusal_is_told_to_either_side() {
     let Some(host) = Host::start().await else { return };
-    let refused = TcpStream::connect(&host.stack, "10.70.0.1:9".parse().unwrap()).await;
+    let refused = TcpStream::connect(&host.stack, "10.70.0.1:9").await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     let refused = host.kernel.run(|| std::net::TcpStream::connect("10.70.0.2:9")).unwrap();
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     // Nobody has this address.
-    let nobody = TcpStream::connect(&host.stack, "10.70.0.9:9".parse().unwrap()).await;
+    let nobody = TcpStream::connect(&host.stack, "10.70.0.9:9").await;
     assert_eq!(nobody.unwrap_err().kind(), ErrorKind::HostUnreachable);
     host.is_empty().await;
 }

@@ -10,8 +10,8 @@ use crate::support::{FAR, two};
 #[tokio::test]
 async fn datagrams_go_both_ways() {
     let (near, far) = two();
-    let server = UdpSocket::bind(&far, (FAR, 53).into()).await.unwrap();
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().unwrap()).await.unwrap();
+    let server = UdpSocket::bind(&far, (FAR, 53)).await.unwrap();
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").await.unwrap();
     assert_eq!(client.send(b"x").await.unwrap_err().kind(), ErrorKind::NotConnected);
     client.connect(server.local_addr().await.unwrap()).await.unwrap();
     assert_eq!(client.peer_addr().await.unwrap(), (FAR, 53).into());
@@ -26,8 +26,8 @@ async fn datagrams_go_both_ways() {
 #[tokio::test]
 async fn an_error_of_the_peer_is_told() {
     let (near, _far) = two();
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().unwrap()).await.unwrap();
-    client.connect((FAR, 9).into()).await.unwrap();
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").await.unwrap();
+    client.connect((FAR, 9)).await.unwrap();
     client.send(b"x").await.unwrap();
     let error = client.recv(&mut [0; 8]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
@@ -37,7 +37,7 @@ async fn an_error_of_the_peer_is_told() {
 #[tokio::test]
 async fn several_tasks_receive() {
     let (near, far) = two();
-    let server = Arc::new(UdpSocket::bind(&far, (FAR, 53).into()).await.unwrap());
+    let server = Arc::new(UdpSocket::bind(&far, (FAR, 53)).await.unwrap());
     let receives: Vec<_> = (0..8)
         .map(|_| {
             let server = Arc::clone(&server);
@@ -45,9 +45,9 @@ async fn several_tasks_receive() {
         })
         .collect();
     tokio::task::yield_now().await;
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().unwrap()).await.unwrap();
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").await.unwrap();
     for _ in &receives {
-        client.send_to(b"x", (FAR, 53).into()).await.unwrap();
+        client.send_to(b"x", (FAR, 53)).await.unwrap();
     }
     for received in receives {
         assert_eq!(received.await.unwrap(), 1);

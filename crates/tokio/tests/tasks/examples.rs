@@ -76,12 +76,12 @@ async fn a_tunnel_carries_streams_and_passes_over_what_is_not_its() {
         ["10.80.0.1", "10.80.0.2"].map(|end| format!("{end}/24").parse().unwrap());
     let near = tunnel::open(near, &[7; 32], near_end, far_end.addr).unwrap();
     let far = tunnel::open(far, &[7; 32], far_end, near_end.addr).unwrap();
-    let listener = TcpListener::bind(&far, (far_end.addr, 7).into()).await.unwrap();
+    let listener = TcpListener::bind(&far, (far_end.addr, 7)).await.unwrap();
     let echoes = tokio::spawn(async move {
         let (mut reader, mut writer) = listener.accept().await.unwrap().0.into_split();
         tokio::io::copy(&mut reader, &mut writer).await.unwrap();
     });
-    let stream = TcpStream::connect(&near, (far_end.addr, 7).into()).await.unwrap();
+    let stream = TcpStream::connect(&near, (far_end.addr, 7)).await.unwrap();
     let (mut reader, mut writer) = stream.into_split();
     let writes = tokio::spawn(async move {
         writer.write_all(&vec![9; BYTES]).await.unwrap();
@@ -109,7 +109,7 @@ fn names() -> HashMap<String, Ipv4Addr> {
 async fn a_guest_gets_its_address_inside_the_program() {
     let (guest, own) = guest_and_sandbox();
     let server = tokio::spawn(async move { sandbox::serve(&own, names()).await });
-    let socket = UdpSocket::bind(&guest, "0.0.0.0:68".parse().unwrap()).await.unwrap();
+    let socket = UdpSocket::bind(&guest, "0.0.0.0:68").await.unwrap();
     socket.set_broadcast(true).await.unwrap();
     for (asks, gets) in [(1, 2), (3, 5)] {
         let mut message = [0; 240];
@@ -119,7 +119,7 @@ async fn a_guest_gets_its_address_inside_the_program() {
         let message = [&message[..], &[61, 2, 1, 1, 53, 1, asks, 255]].concat();
         let mut answer = [0; 600];
         let len = loop {
-            socket.send_to(&message, (Ipv4Addr::BROADCAST, 67).into()).await.unwrap();
+            socket.send_to(&message, (Ipv4Addr::BROADCAST, 67)).await.unwrap();
             let wait = std::time::Duration::from_millis(500);
             if let Ok(received) = tokio::time::timeout(wait, socket.recv(&mut answer)).await {
                 break received.unwrap();

@@ -1,7 +1,6 @@
 //! Datagrams to any destination.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use millstream::wire::icmp::Unreachable;
@@ -9,11 +8,11 @@ use millstream_tokio::{UdpFlows, UdpSocket};
 
 use crate::support::{has_sockets, two};
 
-const ANYWHERE: ([u8; 4], u16) = ([192, 0, 2, 1], 53);
+const ANYWHERE: &str = "192.0.2.1:53";
 
 async fn client(near: &millstream_tokio::Stack) -> UdpSocket {
-    let client = UdpSocket::bind(near, "10.9.0.1:0".parse().unwrap()).await.unwrap();
-    client.connect(ANYWHERE.into()).await.unwrap();
+    let client = UdpSocket::bind(near, "10.9.0.1:0").await.unwrap();
+    client.connect(ANYWHERE).await.unwrap();
     client
 }
 
@@ -25,7 +24,7 @@ async fn a_flow_has_its_datagrams_and_answers_as_the_address_asked_for() {
     client.send(b"one").await.unwrap();
     client.send(b"two").await.unwrap();
     let flow = flows.next().await.unwrap();
-    assert_eq!(flow.local_addr(), SocketAddr::from(ANYWHERE));
+    assert_eq!(flow.local_addr(), ANYWHERE.parse().unwrap());
     assert_eq!(flow.peer_addr(), client.local_addr().await.unwrap());
     let server = flow.accept().await.unwrap();
     let mut bytes = [0; 8];
@@ -63,11 +62,11 @@ async fn many_flows_pass_and_those_that_nobody_takes_end_with_the_socket() {
     const COUNT: usize = 2_000;
     let (near, far) = two();
     let flows = UdpFlows::bind(&far, "0.0.0.0/0".parse().unwrap()).await.unwrap();
-    let client = UdpSocket::bind(&near, "10.9.0.1:0".parse().unwrap()).await.unwrap();
+    let client = UdpSocket::bind(&near, "10.9.0.1:0").await.unwrap();
     // Some are lost, while the neighbour is not known.
     let sends = async {
         for port in (1..=COUNT as u16).cycle() {
-            client.send_to(&port.to_be_bytes(), ([192, 0, 2, 1], port).into()).await.unwrap();
+            client.send_to(&port.to_be_bytes(), ("192.0.2.1", port)).await.unwrap();
             tokio::task::yield_now().await;
         }
     };

@@ -10,13 +10,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{has_sockets, two};
 
-const ANYWHERE: ([u8; 4], u16) = ([192, 0, 2, 1], 443);
+const ANYWHERE: &str = "192.0.2.1:443";
 
 #[tokio::test]
 async fn a_request_is_accepted_reset_or_rejected() {
     let (near, far) = two();
     let incoming = Incoming::bind(&far, "0.0.0.0/0".parse().unwrap()).await.unwrap();
-    let to: SocketAddr = ANYWHERE.into();
+    let to: SocketAddr = ANYWHERE.parse().unwrap();
 
     let (client, server) = tokio::join!(TcpStream::connect(&near, to), async {
         let request = incoming.next().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_request_is_accepted_reset_or_rejected() {
 async fn a_request_that_is_dropped_comes_again() {
     let (near, far) = two();
     let incoming = Incoming::bind(&far, "0.0.0.0/0".parse().unwrap()).await.unwrap();
-    let (client, server) = tokio::join!(TcpStream::connect(&near, ANYWHERE.into()), async {
+    let (client, server) = tokio::join!(TcpStream::connect(&near, ANYWHERE), async {
         drop(incoming.next().await.unwrap());
         incoming.next().await.unwrap().accept().await
     });
@@ -61,7 +61,7 @@ async fn a_request_whose_time_is_over_is_an_error() {
     let all = "192.0.2.0/24".parse().unwrap();
     drop(Incoming::bind(&far, all).await.unwrap());
     let incoming = Incoming::bind_within(&far, all, 443, Duration::from_millis(1)).await.unwrap();
-    let client = tokio::spawn(async move { TcpStream::connect(&near, ANYWHERE.into()).await });
+    let client = tokio::spawn(async move { TcpStream::connect(&near, ANYWHERE).await });
     let request = incoming.next().await.unwrap();
     let is_waiting =
         |engine: &mut millstream::Engine| engine.intercept().requests_waiting().next().is_some();

@@ -127,7 +127,7 @@ async fn tasks_that_wait_are_told_of_the_end_of_the_engine() {
     let (own, addr) = (near.clone(), client.peer_addr().unwrap());
     let reads = tokio::spawn(async move { client.read(&mut [0; 8]).await });
     let accepts = tokio::spawn(async move {
-        let listener = TcpListener::bind(&own, "10.9.0.1:80".parse().unwrap()).await.unwrap();
+        let listener = TcpListener::bind(&own, "10.9.0.1:80").await.unwrap();
         let accepted = listener.accept().await;
         (accepted.unwrap_err().kind(), TcpStream::connect(&own, addr).await.unwrap_err().kind())
     });

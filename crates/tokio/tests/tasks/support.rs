@@ -1,6 +1,6 @@
 //! Two engines joined by a pair in memory, each with a thread of its own.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use millstream::link::{Link, PairConfig, pair};
@@ -9,7 +9,7 @@ use millstream::{Engine, EngineConfig};
 use millstream_tokio::{Placement, Stack, TcpListener, TcpStream};
 
 /// The address of the far host.
-pub const FAR: [u8; 4] = [10, 9, 0, 2];
+pub const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 /// An engine with one link and one address; others are behind 10.9.0.2 or 10.9.0.1.
 pub fn engine(pool: &Pool, link: impl Link + 'static, own: &str, behind: &str) -> Stack {
@@ -34,7 +34,7 @@ pub fn two() -> (Stack, Stack) {
 
 /// A listener on a port of the far host's choice, and its address.
 pub async fn listener(far: &Stack) -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind(far, (FAR, 0).into()).await.unwrap();
+    let listener = TcpListener::bind(far, (FAR, 0)).await.unwrap();
     let addr = listener.local_addr().unwrap();
     (listener, addr)
 }

@@ -1,7 +1,7 @@
 //! Opening `/dev/net/tun`: the descriptor, its name and what the kernel accepted.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use super::polling::Polling;
@@ -130,6 +130,12 @@ impl Queue {
     /// As if `fd` were a queue's.
     pub fn posing(fd: OwnedFd) -> Self {
         Self { fd, all: None }
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -33,7 +33,7 @@ mod ring_tests;
 mod tests;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
@@ -107,6 +107,13 @@ impl std::fmt::Debug for Tap {
             .field("name", &self.name)
             .field("capabilities", &self.capabilities)
             .finish_non_exhaustive()
+    }
+}
+
+/// The device's own descriptor, for an `ioctl` that this crate has no call for.
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -77,7 +77,7 @@ fn who_waits_is_told_that_no_link_is_left_and_goes_on_when_there_is_one() {
     let listener = TcpListener::bind(&ends.far, far_addr(7), 16).expect("bind");
     let (client, server) = ends.connect(&listener);
     let (writer, other) = ends.connect(&listener);
-    let socket = UdpSocket::bind(&ends.near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let socket = UdpSocket::bind(&ends.near, "0.0.0.0:0").expect("bind");
     let accepting = listener.try_clone().expect("a handle");
     let reading = client.try_clone().expect("a handle");
     let receiving = socket.try_clone().expect("a handle");
@@ -151,7 +151,7 @@ fn who_waits_is_told_that_the_last_link_was_removed() {
 #[test]
 fn a_connect_that_is_under_way_fails_with_the_link() {
     let ends = Ends::new();
-    let nobody = "10.9.0.77:7".parse().expect("an address");
+    let nobody = "10.9.0.77:7";
     let near = ends.near.clone();
     let connecting = told(move || kind(TcpStream::connect(&near, nobody).map(drop)));
     while ends.near.sockets().expect("asked").is_empty() {
@@ -299,8 +299,8 @@ fn who_comes_when_no_link_is_left_is_told_too() {
         assert_eq!(answers[0], Err(ErrorKind::NetworkDown), "{number}");
         assert_eq!(answers[1], Err(ErrorKind::WouldBlock), "{number}");
     }
-    let late = TcpListener::bind(&ends.near, "0.0.0.0:9".parse().expect("any"), 4).expect("bind");
-    let socket = UdpSocket::bind(&ends.near, "0.0.0.0:9".parse().expect("any")).expect("bind");
+    let late = TcpListener::bind(&ends.near, "0.0.0.0:9", 4).expect("bind");
+    let socket = UdpSocket::bind(&ends.near, "0.0.0.0:9").expect("bind");
     late.set_nonblocking(true).expect("a mode");
     socket.set_nonblocking(true).expect("a mode");
     for told in [ErrorKind::NetworkDown, ErrorKind::WouldBlock] {

@@ -17,7 +17,7 @@ use crate::common;
 fn datagrams_and_their_limits() {
     let (near, far) = stacks(PairConfig::default());
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     client.send_to(b"question", far_addr(53)).expect("send");
     let mut bytes = [0; 64];
     let (len, from) = server.recv_from(&mut bytes).expect("receive");
@@ -50,7 +50,7 @@ fn datagrams_and_their_limits() {
 fn datagrams_are_received_as_packets_and_many_at_once() {
     let (near, far) = stacks(PairConfig::default());
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     let another = UdpSocket::bind(&far, far_addr(54)).expect("bind");
     assert_ne!(server.id(), another.id());
     client.send_to(b"as it came", far_addr(53)).expect("send");
@@ -88,7 +88,7 @@ fn datagrams_are_received_as_packets_and_many_at_once() {
 fn what_datagrams_may_hold_is_limited_beside_the_ring() {
     let (near, far) = stacks(PairConfig::default());
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     server.set_receive_limit(0).expect("a socket");
     for _ in 0..2_000 {
         client.send_to(b"too many", far_addr(53)).expect("send");
@@ -104,7 +104,7 @@ fn what_datagrams_may_hold_is_limited_beside_the_ring() {
 fn the_address_of_a_socket_that_is_dropped_is_free_at_once() {
     let (near, far) = stacks(PairConfig::default());
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let own = "10.9.0.1:99".parse().expect("an address");
+    let own = "10.9.0.1:99";
     let first = UdpSocket::bind(&near, own).expect("bind");
     let go_on = hold(&near);
     for _ in 0..200 {
@@ -125,7 +125,7 @@ fn the_address_of_a_socket_that_is_dropped_is_free_at_once() {
 #[test]
 fn a_send_waits_for_room_no_longer_than_it_was_told() {
     let (near, far) = stacks(PairConfig::default());
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
     let zero = client.set_write_timeout(Some(Duration::ZERO)).err().map(|e| e.kind());
     assert_eq!(zero, Some(io::ErrorKind::InvalidInput));
@@ -157,7 +157,7 @@ fn a_send_waits_for_room_no_longer_than_it_was_told() {
 #[test]
 fn a_datagram_socket_tells_an_error_once_and_goes_on() {
     let (near, far) = stacks(PairConfig::default());
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     assert_eq!(client.peer_addr().err().map(|e| e.kind()), Some(io::ErrorKind::NotConnected));
     let to_nobody = [DatagramToSend { data: b"whoever", to: None }];
     for sent in [client.send(b"whoever"), client.send_many(&to_nobody)] {
@@ -190,7 +190,7 @@ fn large_datagrams_that_nobody_receives_hold_a_bounded_memory() {
     let link = PairConfig { mtu: 65_535, ..PairConfig::default() };
     let (near, far) = stacks_of(&pool, link);
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     for _ in 0..200 {
         client.send_to(&[7; 60_000], far_addr(53)).expect("send");
     }
@@ -201,7 +201,7 @@ fn large_datagrams_that_nobody_receives_hold_a_bounded_memory() {
     let taken = || far.with_engine(|engine| engine.stats().rx_packets).expect("an engine");
     while taken() != taken() {}
     let poller = Poller::new(&far);
-    poller.add_udp(&server, 5).expect("add");
+    poller.add(&server, 5).expect("add");
     let mut events = Vec::new();
     poller.wait(None, &mut events).expect("wait");
     assert!(events.iter().any(|(token, news)| *token == 5 && news.readable));
@@ -231,7 +231,7 @@ fn a_turn_sends_so_many_datagrams_of_all_sockets() {
     const EACH: u64 = 64;
     let (near, far) = stacks(PairConfig::default());
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let any = "0.0.0.0:0".parse().expect("any");
+    let any = "0.0.0.0:0";
     let sockets: Vec<_> =
         (0..SOCKETS).map(|_| UdpSocket::bind(&near, any).expect("bind")).collect();
     // The neighbour is known from then on.
@@ -262,7 +262,7 @@ fn a_turn_sends_so_many_datagrams_of_all_sockets() {
 fn what_was_sent_before_a_socket_changed_its_peer_is_for_the_former() {
     let (near, far) = stacks(PairConfig::default());
     let [first, second] = [53, 54].map(|port| UdpSocket::bind(&far, far_addr(port)).expect("bind"));
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     for _ in 0..200 {
         client.connect(far_addr(53)).expect("connect");
         client.send(b"1").expect("send");
@@ -278,12 +278,12 @@ fn what_was_sent_before_a_socket_changed_its_peer_is_for_the_former() {
 #[test]
 fn a_datagram_to_all_of_a_network_arrives() {
     let (near, far) = stacks(PairConfig::default());
-    let server = UdpSocket::bind(&far, "0.0.0.0:53".parse().expect("any")).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let server = UdpSocket::bind(&far, "0.0.0.0:53").expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     server.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
     client.set_broadcast(true).expect("set");
     for all in ["255.255.255.255:53", "10.9.0.255:53"] {
-        client.send_to(b"all", all.parse().expect("an address")).expect("send");
+        client.send_to(b"all", all).expect("send");
         assert_eq!(server.recv(&mut [0; 9]).ok(), Some(3), "{all}");
     }
 }
@@ -321,7 +321,7 @@ fn who_finds_no_frame_or_view_has_an_engine_that_sleeps_grow_the_pool() {
     let (server, _) = listener.accept().expect("accept");
     io::Write::write_all(&mut client, b"some bytes").expect("write");
     server.peek(&mut [0]).expect("they have come");
-    let socket = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let socket = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     // Neither engine has anything to do, nor a timer that is due soon.
     std::thread::sleep(Duration::from_millis(300));
     let whole = Packet::from_slice(&pool, 0, b"whole").expect("a frame");

@@ -220,7 +220,7 @@ fn a_stream_is_writable_once_it_stands() {
     let config = near.with_engine(|engine| engine.inspect().tcp_config().clone()).expect("engine");
     // Nobody is there.
     let to = "10.9.0.77:7".parse().expect("an address");
-    let mut stream = TcpStream::connect_start(&near, to, &config).expect("begun");
+    let mut stream = TcpStream::connect_nonblocking(&near, to, &config).expect("begun");
     stream.set_nonblocking(true).expect("a mode");
     let told = stream.write(b"hello").map_err(|error| error.kind());
     assert_eq!(told, Err(ErrorKind::WouldBlock));
@@ -228,7 +228,7 @@ fn a_stream_is_writable_once_it_stands() {
     assert_eq!(error, Error::WouldBlock);
     // One that stands in the end takes what waits for that.
     let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let mut stream = TcpStream::connect_start(&near, far_addr(7), &config).expect("begun");
+    let mut stream = TcpStream::connect_nonblocking(&near, far_addr(7), &config).expect("begun");
     stream.write_all(b"hello").expect("room");
     let mut came = [0; 5];
     listener.accept().expect("accept").0.read_exact(&mut came).expect("all");

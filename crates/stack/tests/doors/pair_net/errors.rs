@@ -2,7 +2,7 @@
 //! read first.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::mpsc;
 
 use millstream::Readiness;
@@ -147,7 +147,7 @@ fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
     let kind = |taken: io::Result<Option<io::Error>>| taken.expect("asked").map(|e| e.kind());
     let config =
         near.with_engine(|engine| engine.inspect().tcp_config().clone()).expect("an engine");
-    let stream = TcpStream::connect_start(&near, far_addr(1), &config).expect("begun");
+    let stream = TcpStream::connect_nonblocking(&near, far_addr(1), &config).expect("begun");
     until_over(&near, &stream);
     assert_eq!(kind(stream.take_error()), Some(ErrorKind::ConnectionRefused));
     assert_eq!(kind(stream.take_error()), None);
@@ -157,7 +157,7 @@ fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
     near.with_engine(|_| ()).expect("an engine");
     near.with_engine(|_| ()).expect("an engine");
     assert_eq!(kind(stream.take_error()), None);
-    let socket = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let socket = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     socket.connect(far_addr(53)).expect("connect");
     assert_eq!(kind(socket.take_error()), None);
     socket.send(b"anybody?").expect("send");
@@ -197,12 +197,12 @@ fn whoever_waits_or_asks_is_told_that_nobody_is_there() {
     for nobody in ["10.9.0.77:7", "[fd09::77]:7"] {
         let nobody = nobody.parse().expect("an address");
         let config = Config::default();
-        let started = TcpStream::connect_start(&near, nobody, &config).expect("begun");
+        let started = TcpStream::connect_nonblocking(&near, nobody, &config).expect("begun");
         started.set_nonblocking(true).expect("a mode");
         let poller = Poller::new(&near);
         poller.add(&started, 0).expect("add");
         let any = if nobody.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = UdpSocket::bind(&near, any.parse().expect("any")).expect("bind");
+        let socket = UdpSocket::bind(&near, any).expect("bind");
         socket.connect(nobody).expect("connect");
         socket.send(b"anybody?").expect("send");
         let [connecting, receiving] = {
@@ -229,4 +229,19 @@ fn whoever_waits_or_asks_is_told_that_nobody_is_there() {
         let late = (&started).write(b"late").map_err(|error| error.kind());
         assert_eq!(late, Err(ErrorKind::BrokenPipe));
     }
+}
+
+/// A name may have several addresses.
+#[test]
+fn addresses_are_tried_in_order() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, "10.9.0.2:80", 8).expect("listen");
+    let both =
+        |last| [SocketAddr::from(([10, 9, 0, 2], 81)), SocketAddr::from(([10, 9, 0, 2], last))];
+    let client = TcpStream::connect(&near, &both(80)[..]).expect("the second");
+    assert_eq!(client.peer_addr().expect("an address"), listener.local_addr().expect("an address"));
+    let refused = TcpStream::connect(&near, &both(82)[..]).map_err(|error| error.kind());
+    assert_eq!(refused.err(), Some(ErrorKind::ConnectionRefused));
+    let nowhere = TcpStream::connect(&near, &[][..]).map_err(|error| error.kind());
+    assert_eq!(nowhere.err(), Some(ErrorKind::InvalidInput));
 }

@@ -57,7 +57,7 @@ fn after_the_engine_streams_tell_of_it_once_unless_they_had_ended() {
 /// happens before it is free.
 fn come_of_200(then: impl FnOnce(&Stack, UdpSocket)) -> usize {
     let (near, far) = stacks(PairConfig::default());
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
     // The neighbour is known from then on.
     client.send_to(b"first", far_addr(53)).expect("send");
@@ -89,7 +89,7 @@ fn datagrams_leave_before_their_socket_and_their_engine_end() {
 fn datagrams_in_the_queue_of_a_link_leave_before_the_engine_ends() {
     let few = PairConfig { capacity: 8, ..PairConfig::default() };
     let (near, far) = stacks(few);
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
     client.send_to(b"first", far_addr(53)).expect("send");
     server.recv(&mut [0; 9]).expect("receive");
@@ -136,7 +136,7 @@ fn a_peer_that_reads_too_late_learns_that_the_engine_has_ended() {
 #[test]
 fn a_datagram_socket_tells_at_once_that_its_engine_has_ended() {
     let (near, _far) = stacks(PairConfig::default());
-    let socket = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let socket = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     near.shutdown();
     let kind = |result: std::io::Result<usize>| result.map_err(|error| error.kind());
     assert_eq!(kind(socket.send_to(b"x", far_addr(53))), Err(ErrorKind::BrokenPipe));
@@ -161,7 +161,7 @@ fn connections_that_nobody_accepted_end_with_the_engine() {
 #[test]
 fn nobody_waits_for_an_engine_that_has_panicked() {
     let (client, server, [near, _far]) = ends();
-    let listener = TcpListener::bind(&near, "10.9.0.1:7".parse().expect("an address"), 16);
+    let listener = TcpListener::bind(&near, "10.9.0.1:7", 16);
     let listener = listener.expect("bind");
     let reader = told(move || (&client).read(&mut [0; 9]).map_err(|error| error.kind()));
     let accepted = told(move || listener.accept().map(|_| ()).map_err(|error| error.kind()));
@@ -216,7 +216,7 @@ fn more_sockets_than_can_be_told_of_are_refused() {
 fn a_datagram_whose_neighbour_is_asked_for_leaves_before_the_end() {
     let (near, far) = stacks(PairConfig::default());
     let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0").expect("bind");
     server.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
     client.send_to(b"last", far_addr(53)).expect("send");
     near.shutdown();

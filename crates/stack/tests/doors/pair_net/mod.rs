@@ -6,6 +6,7 @@ mod datagrams;
 mod ends;
 mod errors;
 mod gone;
+mod pollers;
 mod requests;
 mod waits;
 
@@ -376,7 +377,7 @@ fn a_time_out_may_be_as_long_as_there_are_numbers() {
     poller.add(&other, 1).expect("add");
     poller.wait(EVER, &mut Vec::new()).expect("news");
     let [from, to] = [(&near, "10.9.0.1:53"), (&far, "10.9.0.2:53")].map(|(stack, own)| {
-        let socket = UdpSocket::bind(stack, own.parse().expect("an address")).expect("bind");
+        let socket = UdpSocket::bind(stack, own).expect("bind");
         socket.set_read_timeout(EVER).expect("time-out");
         socket.set_write_timeout(EVER).expect("time-out");
         socket

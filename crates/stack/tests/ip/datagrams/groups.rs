@@ -410,10 +410,10 @@ fn sockets_of_either_kind_of_stack_join_and_leave() {
         there.set_group_link(Some(LinkId(0))).expect("a link");
         here.set_group_loop(false).expect("set");
         there.set_group_loop(false).expect("set");
-        here.send_to(b"to all", (group, 9).into()).expect("send");
+        here.send_to(b"to all", (group, 9)).expect("send");
         let (len, from) = there.recv_from(&mut buffer).expect("a datagram");
         assert_eq!(&buffer[..len], b"to all");
-        there.send_to(b"back", (group, 9).into()).expect("send");
+        there.send_to(b"back", (group, 9)).expect("send");
         let (len, back) = here.recv_from(&mut buffer).expect("a datagram");
         assert_eq!((&buffer[..len], back.port()), (&b"back"[..], from.port()));
         here.leave_group(group, None).expect("left");
