@@ -157,7 +157,9 @@ impl<'a> Peer<'a> {
             3 => self.connection.set_nodelay(input.byte() & 1 == 0),
             4 => {
                 let keepalive = Keepalive { idle_s: 1, interval_s: 1, probes: 2 };
-                self.connection.set_keepalive((input.byte() & 1 == 0).then_some(keepalive));
+                let keepalive = (input.byte() & 1 == 0).then_some(keepalive);
+                let config = self.connection.config().clone().keepalive(keepalive);
+                self.connection.set_config(&config);
             }
             _ => self.limits.super_segment_bytes = u32::from(input.short()),
         }

@@ -57,7 +57,8 @@ pub use engine::{
     DatagramToSend, EchoHandle, EchoRequest, Engine, EngineConfig, Fragmentation, GroupFilter,
     Inspect, Intercept, LinksHandle, ListenerHandle, LiveConfig, LocalPrefix, PacketTrace,
     ReceivedDatagram, Refusal, RemovedLink, ReversePath, RoutesHandle, SendOptions, SocketsHandle,
-    TcpHandle, TcpSocketOptions, TraceEnd, TracePoint, Turn, UdpHandle, Waker, Way, published,
+    TcpHandle, TcpSocketOptions, TraceEnd, TracePoint, Turn, UdpHandle, UdpSocketOptions, Waker,
+    Way, published,
 };
 pub use error::Error;
 pub use limits::Limits;

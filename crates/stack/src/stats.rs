@@ -73,6 +73,9 @@ reasons! {
         SynQueueFull = "syn_queue_full",
         /// A SYN, or the last step of a handshake, to a listener whose accept queue is full.
         AcceptQueueFull = "accept_queue_full",
+        /// The last step of a handshake without data, to a listener that waits for data
+        /// (`defer_accept`).
+        AcceptDeferred = "accept_deferred",
         /// A SYN, or the last step of a handshake, when the engine has as many connections as it
         /// may and none gives way.
         ConnectionLimit = "connection_limit",

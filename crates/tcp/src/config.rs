@@ -174,6 +174,10 @@ parameters! {
     pub linger_s: Option<u16> = None;
     /// Congestion control.
     pub congestion: CongestionKind = CongestionKind::CUBIC;
+    /// A connection is not accepted before its first data has come, for so long
+    /// (`TCP_DEFER_ACCEPT`); of listeners. Then the SYN-ACK is repeated, and the answer to that
+    /// opens it.
+    pub defer_accept_ms: Option<u32> = None;
     /// Initial congestion window in segments (RFC 6928).
     pub initial_window_segments: u16 = 10;
     /// Duration of TIME-WAIT: two maximum segment lifetimes.

@@ -25,6 +25,9 @@ const REPEATED: u8 = 16;
 /// The SYN had the Fast Open option.
 const FAST_OPEN: u8 = 32;
 
+/// The last ACK of the handshake has come, and no data.
+const ACKNOWLEDGED: u8 = 64;
+
 /// A connection in SYN-RECEIVED that has no data, buffers or estimates yet.
 ///
 /// The owner keeps the two ends, repeats the SYN-ACK when [`deadline`](Self::deadline) is over, and
@@ -100,6 +103,31 @@ impl HalfOpen {
         same
     }
 
+    /// Returns whether `ack`, the last step of the handshake, is to be dropped, as data shall come
+    /// first ([`Config::defer_accept_ms`]).
+    pub fn defers(&mut self, ack: &TcpHeader, len: usize, config: &Config, now: Instant) -> bool {
+        let Some(wait) = config.defer_accept_ms else { return false };
+        let flags = ack.flags;
+        let is_bare = flags.ack() && !flags.syn() && !flags.fin() && !flags.rst() && len == 0;
+        let is_last = is_bare && ack.ack == self.iss + 1 && ack.seq == self.irs + 1;
+        let defers = is_last
+            && now < self.sent_at + Duration::from_millis(wait.into())
+            && self.timeouts < config.syn_ack_retries;
+        if defers {
+            self.bits |= ACKNOWLEDGED;
+        }
+        defers
+    }
+
+    /// Returns whether the SYN-ACK need not be sent again: it has come, and data is waited for. The
+    /// last is sent in any case.
+    pub fn waits_for_data(&self, config: &Config, now: Instant) -> bool {
+        let until = |ms: u32| self.sent_at + Duration::from_millis(ms.into());
+        self.bits & ACKNOWLEDGED != 0
+            && config.defer_accept_ms.is_some_and(|ms| now < until(ms))
+            && self.timeouts < config.syn_ack_retries
+    }
+
     /// When the SYN-ACK is to be sent again: after one second, then after twice as long each time
     /// (RFC 6298 2.1 and 5.5).
     pub fn deadline(&self) -> Instant {
@@ -138,8 +166,15 @@ impl HalfOpen {
         let config = config.into();
         let kind = config.congestion;
         let mut connection = self.begun(config, kind, tuple, ts_offset, now).0;
+        let is_late = self.bits & ACKNOWLEDGED != 0;
         let retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
+        let retransmits = if is_late { 0 } else { retransmits };
         connection.sending.snd.on_syn_ack_sent_before(self.sent_at, retransmits);
+        if is_late {
+            // the answer to the SYN-ACK came with data that was waited for: of the round trip
+            // nothing is known
+            connection.sending.snd.end_wait();
+        }
         connection.receiving.rcv.was_heard(self.sent_at);
         if self.bits & NOT_CAPABLE != 0 {
             connection.sending.ecn.take_syn_again(TcpFlags::NONE);

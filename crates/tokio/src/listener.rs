@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use millstream::net;
+use millstream::{TcpSocketOptions, net};
 use tokio::net::ToSocketAddrs;
 
 use crate::turns::Turns;
@@ -66,6 +66,29 @@ impl TcpListener {
             }
             ready!(self.inner.poll_readable(context));
         }
+    }
+
+    /// Stops listening: no connection is taken any more, and those that nobody accepted are reset.
+    /// An accept fails with `InvalidInput`, also one that waits in another task.
+    ///
+    /// Cancelled, it has stopped all the same.
+    pub async fn shutdown(&self) -> io::Result<()> {
+        self.inner.shutdown_async().await
+    }
+
+    /// Returns the options that its connections begin with.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn options(&self) -> io::Result<TcpSocketOptions> {
+        self.inner.ask_async(|listener| listener.options()).await
+    }
+
+    /// Sets the options of connections whose handshake is finished from now on.
+    ///
+    /// Cancelled, they may be set or not.
+    pub async fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
+        let options = *options;
+        self.inner.ask_async(move |listener| listener.set_options(&options)).await
     }
 
     /// Returns the address it listens on, with the port that was chosen where it asked for a free

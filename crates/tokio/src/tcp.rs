@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use millstream::tcp::{Config, TcpInfo};
-use millstream::{TcpHandle, TcpSocketOptions, net};
+use millstream::{TcpSocketOptions, net};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::ToSocketAddrs;
 
 use crate::turns::poll_call;
-use crate::{Error, Stack, with_each};
+use crate::{Stack, with_each};
 
 /// A TCP connection; see [`net::TcpStream`](millstream::net::TcpStream) for what it does when
 /// links fail and when the engine ends.
@@ -92,20 +92,11 @@ impl TcpStream {
         .await
     }
 
-    async fn ask<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&mut TcpHandle<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> io::Result<T> {
-        let id = self.inner.id();
-        let answer = self.inner.stack().with_engine_async(move |engine| call(&mut engine.tcp(id)));
-        Ok(answer.await??)
-    }
-
     /// Turns Nagle's rule off or on: without it small segments are sent at once.
     ///
     /// Cancelled, it may be set or not.
     pub async fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.ask(move |tcp| tcp.set_nodelay(nodelay)).await
+        self.inner.ask_async(move |tcp| tcp.set_nodelay(nodelay)).await
     }
 
     /// Returns true where Nagle's rule is off.
@@ -119,7 +110,7 @@ impl TcpStream {
     ///
     /// Cancelled, nothing has happened.
     pub async fn options(&self) -> io::Result<TcpSocketOptions> {
-        self.ask(|tcp| tcp.options()).await
+        self.inner.ask_async(|tcp| tcp.options()).await
     }
 
     /// Sets the options, as far as they differ: read them, change some, set them.
@@ -127,14 +118,27 @@ impl TcpStream {
     /// Cancelled, they may be set or not.
     pub async fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
         let options = *options;
-        self.ask(move |tcp| tcp.set_options(&options)).await
+        self.inner.ask_async(move |tcp| tcp.set_options(&options)).await
+    }
+
+    /// Acknowledges data at once if its ACK waits, and the next segments as they come.
+    ///
+    /// Cancelled, it may be done or not.
+    pub async fn quick_ack(&self) -> io::Result<()> {
+        self.inner.ask_async(|tcp| tcp.quick_ack()).await
+    }
+
+    /// Returns true while the connection stands: until it is over in both directions, in order or
+    /// not.
+    pub fn is_connected(&self) -> bool {
+        self.inner.is_connected()
     }
 
     /// Returns counters and estimates of the connection.
     ///
     /// Cancelled, nothing has happened.
     pub async fn info(&self) -> io::Result<TcpInfo> {
-        self.ask(|tcp| tcp.info()).await
+        self.inner.ask_async(|tcp| tcp.info()).await
     }
 
     /// Takes the reason why the connection ended, if it was not in order and no other call has

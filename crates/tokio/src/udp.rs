@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use millstream::{Error, UdpHandle, net};
+use millstream::{Error, UdpSocketOptions, net};
 use tokio::net::{ToSocketAddrs, lookup_host};
 
 use crate::turns::{Turns, poll_call};
@@ -110,29 +110,42 @@ impl UdpSocket {
     ///
     /// Cancelled, nothing has happened.
     pub async fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.ask(|udp| udp.addresses()).await?.0)
+        Ok(self.inner.ask_async(|udp| udp.addresses()).await?.0)
     }
 
     /// Returns the address of the connected peer.
     ///
     /// Cancelled, nothing has happened.
     pub async fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.ask(|udp| udp.addresses()).await?.1.ok_or(Error::NotConnected)?)
+        Ok(self.inner.ask_async(|udp| udp.addresses()).await?.1.ok_or(Error::NotConnected)?)
+    }
+
+    /// Returns the options as they are.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn options(&self) -> io::Result<UdpSocketOptions> {
+        self.inner.ask_async(|udp| udp.options()).await
+    }
+
+    /// Sets the options: read them, change some, set them. All are set or, with an error, none.
+    ///
+    /// Cancelled, they may be set or not.
+    pub async fn set_options(&self, options: &UdpSocketOptions) -> io::Result<()> {
+        let options = *options;
+        self.inner.ask_async(move |udp| udp.set_options(&options)).await
+    }
+
+    /// Returns true if it may send to broadcast addresses.
+    ///
+    /// Cancelled, nothing has happened.
+    pub async fn broadcast(&self) -> io::Result<bool> {
+        Ok(self.options().await?.broadcast)
     }
 
     /// Allows it to send to broadcast addresses, or not.
     ///
     /// Cancelled, it may be set or not.
     pub async fn set_broadcast(&self, may: bool) -> io::Result<()> {
-        self.ask(move |udp| udp.set_broadcast(may)).await
-    }
-
-    async fn ask<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&mut UdpHandle<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> io::Result<T> {
-        let id = self.inner.id();
-        let answer = self.inner.stack().with_engine_async(move |engine| call(&mut engine.udp(id)));
-        Ok(answer.await??)
+        self.inner.ask_async(move |udp| udp.set_broadcast(may)).await
     }
 }

@@ -21,7 +21,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     tap.notes().iter().for_each(|note| eprintln!("note: {note}"));
     let address = format!("{}/24", options.address);
     let stack = Stack::new(crate::engine(&crate::pool()?, tap, &address, options)?);
-    let mut stream = TcpStream::connect(&stack, options.peer.into())?;
+    let mut stream = TcpStream::connect(&stack, options.peer)?;
     stream.set_nodelay(true)?;
     let deadline = Deadline::new(options.seconds);
     let mut data = vec![3_u8; options.call];

@@ -50,7 +50,9 @@ pub trait SocketDriver: Sized {
 /// A TCP connection of a door, which [`TcpStream`](super::TcpStream) is the handle of.
 pub trait TcpDriver: SocketDriver {
     fn wait_connected(&self, timeout: Option<Duration>) -> io::Result<()>;
+    fn is_connected(&self) -> bool;
     fn addresses(&self) -> io::Result<FourTuple>;
+    fn readable_bytes(&self) -> io::Result<usize>;
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
     fn peek(&self, buffer: &mut [u8]) -> io::Result<usize>;
     fn read_packet(&self, max: usize) -> io::Result<Option<Packet>>;
@@ -65,6 +67,9 @@ pub trait TcpDriver: SocketDriver {
     fn abort(self: Arc<Self>);
 }
 
+/// The error of an accept after [`ListenerDriver::shutdown`].
+pub const NOT_LISTENING: Error = Error::Invalid("the listener has been shut down");
+
 /// A TCP listener of a door, which [`TcpListener`](super::TcpListener) is the handle of.
 pub trait ListenerDriver: SocketDriver {
     /// Its connections.
@@ -72,6 +77,7 @@ pub trait ListenerDriver: SocketDriver {
 
     fn local_addr(&self) -> io::Result<SocketAddr>;
     fn accept(&self) -> io::Result<(Self::Stream, SocketAddr)>;
+    fn shutdown(&self) -> io::Result<()>;
 }
 
 /// The way in which data leaves as datagrams.

@@ -10,7 +10,7 @@ use millstream_tcp::Config;
 use super::driver::ListenerDriver;
 use super::tcp::TcpStream;
 use super::with_each;
-use crate::SocketId;
+use crate::{SocketId, TcpSocketOptions};
 
 /// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the
 /// connections that nobody accepted.
@@ -78,6 +78,24 @@ impl<D: ListenerDriver> TcpListener<D> {
         self.socket.take_error()
     }
 
+    /// Stops listening: no connection is taken any more, and those that nobody accepted are reset.
+    /// An accept fails with `InvalidInput`, also one that waits in another thread.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.socket.shutdown()
+    }
+
+    /// Returns the options that its connections begin with.
+    pub fn options(&self) -> io::Result<TcpSocketOptions> {
+        let id = self.id();
+        self.socket.ask(move |engine| engine.listener(id).options())
+    }
+
+    /// Sets the options of connections whose handshake is finished from now on.
+    pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
+        let (id, options) = (self.id(), *options);
+        self.socket.ask(move |engine| engine.listener(id).set_options(&options))
+    }
+
     /// Makes `accept` return at once, with `WouldBlock`, when there is no connection.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.socket.base().timeouts.set_nonblocking(nonblocking);
@@ -88,6 +106,11 @@ impl<D: ListenerDriver> TcpListener<D> {
     /// one.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
+    }
+
+    /// Returns the stack that it belongs to.
+    pub fn stack(&self) -> &D::Stack {
+        &self.socket.base().stack
     }
 
     /// Returns its name in the engine, which events carry.

@@ -234,6 +234,18 @@ impl<D: TcpDriver> TcpStream<D> {
         self.socket.take_error()
     }
 
+    /// Returns true while the connection stands: from the end of its handshake until it is over in
+    /// both directions, in order or not. It asks nobody, so that who has called
+    /// [`connect_nonblocking`](Self::connect_nonblocking) may call it again and again.
+    pub fn is_connected(&self) -> bool {
+        self.socket.is_connected()
+    }
+
+    /// Returns the bytes that can be read without waiting (`SIOCINQ`).
+    pub fn readable_bytes(&self) -> io::Result<usize> {
+        self.socket.readable_bytes()
+    }
+
     /// Returns counters and estimates of the connection.
     pub fn info(&self) -> io::Result<TcpInfo> {
         self.ask(move |tcp| tcp.info())

@@ -12,7 +12,7 @@ use super::driver::{How, UdpDriver};
 use super::with_each;
 use crate::{
     DatagramInfo, DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SendOptions,
-    SocketId, UdpHandle,
+    SocketId, UdpHandle, UdpSocketOptions,
 };
 
 /// A UDP socket. Sending never waits for the network. An error of a datagram that was sent, or that
@@ -160,6 +160,22 @@ impl<D: UdpDriver> UdpSocket<D> {
     ) -> io::Result<T> {
         let id = self.id();
         self.socket.ask(move |engine| call(&mut engine.udp(id)))
+    }
+
+    /// Returns the options as they are.
+    pub fn options(&self) -> io::Result<UdpSocketOptions> {
+        self.ask(|udp| udp.options())
+    }
+
+    /// Sets the options: read them, change some, set them. All are set or, with an error, none.
+    pub fn set_options(&self, options: &UdpSocketOptions) -> io::Result<()> {
+        let options = *options;
+        self.ask(move |udp| udp.set_options(&options))
+    }
+
+    /// Returns true if it may send to broadcast addresses.
+    pub fn broadcast(&self) -> io::Result<bool> {
+        Ok(self.options()?.broadcast)
     }
 
     /// Sets the hop limit (TTL) of datagrams to one host, 64 at first, and to groups, 1 at first;

@@ -44,7 +44,7 @@ pub use api::{
 use context::Context;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
-pub use datagram::{DatagramInfo, DatagramToSend, EchoRequest, SendOptions};
+pub use datagram::{DatagramInfo, DatagramToSend, EchoRequest, SendOptions, UdpSocketOptions};
 pub use events::packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub use inspect::Inspect;
 use ip::IpLayer;

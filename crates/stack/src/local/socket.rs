@@ -12,7 +12,9 @@ use millstream_packet::Packet;
 use millstream_tcp::FourTuple;
 
 use super::stack::Stack;
-use crate::door::driver::{Base, How, ListenerDriver, SocketDriver, TcpDriver, UdpDriver};
+use crate::door::driver::{
+    Base, How, ListenerDriver, NOT_LISTENING, SocketDriver, TcpDriver, UdpDriver,
+};
 use crate::engine::Reader;
 use crate::{DatagramInfo, DatagramToSend, Engine, Error, ReceivedDatagram, SocketId, SocketKind};
 
@@ -172,6 +174,14 @@ impl TcpDriver for LocalSocket {
         })
     }
 
+    fn is_connected(&self) -> bool {
+        self.base.stack.engine().tcp(self.base.id).is_connected()
+    }
+
+    fn readable_bytes(&self) -> io::Result<usize> {
+        Ok(self.base.stack.engine().tcp(self.base.id).readable_bytes()?)
+    }
+
     fn addresses(&self) -> io::Result<FourTuple> {
         Ok(self.base.stack.engine().tcp(self.base.id).addresses()?)
     }
@@ -279,8 +289,17 @@ impl ListenerDriver for LocalSocket {
 
     fn accept(&self) -> io::Result<(Self, SocketAddr)> {
         let listener = self.base.id;
+        if self.read_shut.get() {
+            return Err(NOT_LISTENING.into());
+        }
         let accepted = self.block(|| self.to_read(), |engine| engine.listener(listener).accept());
         accepted.map(|(id, peer)| (Self::new(&self.base.stack, id), peer))
+    }
+
+    fn shutdown(&self) -> io::Result<()> {
+        self.read_shut.set(true);
+        self.send(|engine| engine.listener(self.base.id).close());
+        Ok(())
     }
 }
 

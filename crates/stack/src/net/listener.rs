@@ -6,13 +6,14 @@ use std::sync::atomic::{Ordering, fence};
 
 use millstream_packet::ring::{Consumer, spsc};
 
+use super::mailbox::{Answer, may_wait};
 use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::Side;
 use super::socket::{Ends, Parts, Reader, RingSocket};
 use super::sockets::{ListenerParts, Sockets};
 use super::stream::StreamParts;
 use super::tcp::TcpEnds;
-use crate::door::driver::ListenerDriver;
+use crate::door::driver::{ListenerDriver, NOT_LISTENING};
 use crate::{Engine, Error, SocketId};
 
 /// See the module text.
@@ -32,9 +33,7 @@ impl Ends for ListenerEnds {
     }
 
     fn close(socket: &mut RingSocket<Self>) {
-        let id = socket.base.id;
-        let accepted = socket.ends.accepted.with(|ring| std::mem::replace(ring, spsc(1).1));
-        socket.mailbox().post(move |sockets| sockets.close_listener(id, accepted));
+        drop(stop(socket));
     }
 
     fn is_readable(&self, shared: &Shared) -> bool {
@@ -58,6 +57,21 @@ impl<T> Reader for Consumer<T> {
     }
 }
 
+/// Has the engine end the listener, with what lies in its ring.
+fn stop(socket: &RingSocket<ListenerEnds>) -> Answer<()> {
+    let id = socket.base.id;
+    let accepted = socket.ends.accepted.with(|ring| std::mem::replace(ring, spsc(1).1));
+    socket.mailbox().ask_later(move |sockets| sockets.close_listener(id, accepted))
+}
+
+/// Does so, and has all accepts fail.
+pub fn shut_down(socket: &RingSocket<ListenerEnds>) -> Answer<()> {
+    socket.shared.set_error(NOT_LISTENING);
+    let answer = stop(socket);
+    socket.shared.set_state(READ_END);
+    answer
+}
+
 impl ListenerDriver for RingSocket<ListenerEnds> {
     type Stream = RingSocket<TcpEnds>;
 
@@ -71,5 +85,14 @@ impl ListenerDriver for RingSocket<ListenerEnds> {
         let parts = parts.ok_or(Error::WouldBlock)?;
         let peer = parts.addresses.remote;
         Ok((RingSocket::new(&self.base.stack, parts.into()), peer))
+    }
+
+    fn shutdown(&self) -> io::Result<()> {
+        let answer = shut_down(self);
+        // In an engine's thread it is over when the call is.
+        if may_wait().is_ok() {
+            answer.wait()?;
+        }
+        Ok(())
     }
 }

@@ -81,6 +81,20 @@ impl<E: Ends> RingSocket<E> {
         self.nudge();
     }
 
+    /// Returns a call that the engine's thread makes behind what the socket has sent before.
+    pub fn in_order<T>(
+        &self,
+        call: impl FnOnce(&mut Engine) -> Result<T, Error> + Send + 'static,
+    ) -> impl FnOnce(&mut Sockets) -> Result<T, Error> + Send + 'static {
+        let id = self.base.id;
+        move |sockets| {
+            let Sockets { engine, datagrams, streams, .. } = sockets;
+            datagrams.send_left(engine, id);
+            streams.write_left(engine, id);
+            call(engine)
+        }
+    }
+
     /// Waits for something in a ring, then runs `take`, for which `rx` has it at hand. When nothing
     /// more comes, as one of the bits `ends` says, returns what `end` does, if anything.
     #[inline]
@@ -152,13 +166,7 @@ impl<E: Ends> SocketDriver for RingSocket<E> {
         &self,
         call: impl FnOnce(&mut Engine) -> Result<T, Error> + Send + 'static,
     ) -> io::Result<T> {
-        let id = self.base.id;
-        let answer = self.mailbox().ask(move |sockets| {
-            let Sockets { engine, datagrams, .. } = sockets;
-            datagrams.send_left(engine, id);
-            call(engine)
-        });
-        Ok(answer??)
+        Ok(self.mailbox().ask(self.in_order(call))??)
     }
 
     fn take_error(&self) -> io::Result<Option<io::Error>> {

@@ -219,6 +219,13 @@ impl Streams {
         }
     }
 
+    /// Writes what waits in the ring, as far as the connection takes it.
+    pub fn write_left(&mut self, engine: &mut Engine, id: SocketId) {
+        if let Some(stream) = by_id(&mut self.list, id) {
+            stream.carry_out(engine);
+        }
+    }
+
     /// Writes urgent data behind all that waits in the ring.
     pub fn write_urgent(
         &mut self,

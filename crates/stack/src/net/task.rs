@@ -15,13 +15,14 @@ use millstream_route::Prefix;
 use millstream_tcp::Config;
 
 use super::flows::{UdpFlow, UdpFlows};
+use super::listener::shut_down;
 use super::mailbox::Answer;
 use super::requests::{TcpRequest, TcpRequests};
 use super::shared::{CONNECTED, READ_END};
 use super::socket::{Ends, RingSocket};
 use super::tcp::TcpEnds;
 use super::{Stack, TcpListener, TcpStream, UdpSocket};
-use crate::{Engine, Error, SocketId};
+use crate::{Engine, Error, ListenerHandle, SocketId, TcpHandle, UdpHandle};
 
 impl<E: Ends> RingSocket<E> {
     /// Opens a socket in the engine's thread. It closes there when nobody takes it.
@@ -43,6 +44,13 @@ impl<E: Ends> RingSocket<E> {
         let socket = Self::open_later(stack, open).await??;
         socket.base.timeouts.set_nonblocking(true);
         Ok(socket)
+    }
+
+    async fn ask_async<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Engine) -> Result<T, Error> + Send + 'static,
+    ) -> io::Result<T> {
+        Ok(self.mailbox().ask_later(self.in_order(call)).await??)
     }
 
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
@@ -98,6 +106,16 @@ impl TcpStream {
         connected(RingSocket::open_later(stack, open).await??).await
     }
 
+    /// Makes a call on the connection in the engine's thread, behind what was sent before; a task waits
+    /// for the answer.
+    pub async fn ask_async<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut TcpHandle<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> io::Result<T> {
+        let id = self.id();
+        self.socket.ask_async(move |engine| call(&mut engine.tcp(id))).await
+    }
+
     /// Closes with a reset as [`abort`](Self::abort) does, and waits for nothing.
     pub fn abort_async(self) {
         self.socket.abort_later();
@@ -121,6 +139,21 @@ impl TcpListener {
         Ok(Self { socket: Arc::new(RingSocket::open_async(stack, open).await?) })
     }
 
+    /// Stops listening as [`shutdown`](Self::shutdown) does; a task waits for that.
+    pub async fn shutdown_async(&self) -> io::Result<()> {
+        Ok(shut_down(&self.socket).await?)
+    }
+
+    /// Makes a call on the listener in the engine's thread, behind what was sent before; a task waits
+    /// for the answer.
+    pub async fn ask_async<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut ListenerHandle<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> io::Result<T> {
+        let id = self.id();
+        self.socket.ask_async(move |engine| call(&mut engine.listener(id))).await
+    }
+
     /// Has the task woken when an accept that would block may go on; the one that asked last.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         self.socket.poll_readable(context)
@@ -139,6 +172,16 @@ impl UdpSocket {
         self.socket.connecting(addr).await??;
         self.socket.shared.set_state(CONNECTED);
         Ok(())
+    }
+
+    /// Makes a call on the socket in the engine's thread, behind what was sent before; a task waits
+    /// for the answer.
+    pub async fn ask_async<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut UdpHandle<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> io::Result<T> {
+        let id = self.id();
+        self.socket.ask_async(move |engine| call(&mut engine.udp(id))).await
     }
 
     /// Has the task woken when a receive that would block may go on; the one that asked last.

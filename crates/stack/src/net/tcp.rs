@@ -12,8 +12,8 @@ use millstream_tcp::FourTuple;
 use super::mailbox::Mailbox;
 use super::metered::{Giver, Taker};
 use super::shared::{
-    CLOSE, CONNECTED, CUT_READ, CUT_WRITE, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
-    SHUTDOWN_WRITE, STARVED, Shared, UNREAD, WRITE_END,
+    CLOSE, CONNECTED, CUT_READ, CUT_WRITE, FRAMES, LOOK_AGAIN, ORDERLY_END, OVER, READ_END,
+    READ_SHUT, SHUTDOWN_WRITE, STARVED, Shared, UNREAD, WRITE_END,
 };
 use super::side::{Side, Tried};
 use super::socket::{Ends, Parts, Reader, RingSocket, until};
@@ -303,6 +303,16 @@ impl TcpDriver for RingSocket<TcpEnds> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.shared.take_error().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn is_connected(&self) -> bool {
+        self.shared.has(CONNECTED) && !self.shared.has(OVER)
+    }
+
+    fn readable_bytes(&self) -> io::Result<usize> {
+        let id = self.base.id;
+        let received = self.ask(move |engine| engine.tcp(id).received_bytes())?;
+        Ok(received.saturating_sub(self.ends.read.load(Ordering::Relaxed)) as usize)
     }
 
     fn addresses(&self) -> io::Result<FourTuple> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use millstream::link::{Medium, PairConfig};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
-use millstream::tcp::State;
+use millstream::tcp::{Config, State};
 use millstream::{DatagramToSend, SocketKind, Undelivered};
 
 use crate::common::{self, CALLS, Ending, Mode, both_modes};
@@ -30,6 +30,7 @@ both_modes!(
     a_shutdown_waits_no_longer_than_it_may,
     a_stream_closes_with_the_last_of_its_handles,
     who_connects_to_nobody_is_told_that_nobody_is_there,
+    a_listener_that_was_shut_down_takes_nobody,
 );
 
 /// Every byte tells its place in the stream.
@@ -439,6 +440,23 @@ fn a_stream_closes_with_the_last_of_its_handles(mode: Mode) {
     drop(stream);
     common::settle(&mut near.engine(), &mut far.engine());
     assert_eq!(near.engine().tcp(id).read(&mut [0; 8]), Ok(0), "its end came");
+}
+
+fn a_listener_that_was_shut_down_takes_nobody(mode: Mode) {
+    let (near, far) = mode.two(PairConfig::default());
+    let (near, far) = (Stack::new(near), Stack::new(far));
+    let listener = TcpListener::bind(&far, "10.9.0.2:80", 8).expect("listen");
+    let client = TcpStream::connect_nonblocking(&near, both_families(80)[0], &Config::default());
+    let mut client = client.expect("a connection");
+    assert!(!client.is_connected());
+    common::settle(&mut near.engine(), &mut far.engine());
+    assert!(client.is_connected());
+    listener.shutdown().expect("shutdown");
+    assert_eq!(listener.accept().expect_err("it is over").kind(), ErrorKind::InvalidInput);
+    common::settle(&mut near.engine(), &mut far.engine());
+    assert!(!client.is_connected());
+    assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    TcpListener::bind(&far, "10.9.0.2:80", 8).expect("its port is free");
 }
 
 fn what_a_dead_peer_does_not_take_is_told(mode: Mode) {

@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) is_plain: bool,
     /// Both directions were closed by the application: nobody will read (RFC 9293 3.6.1).
     pub(crate) orphaned: bool,
+    /// A tail that fills no segment waits for more data.
+    pub(crate) is_corked: bool,
     pub(crate) negotiated: Negotiated,
     pub(crate) rtt: RttEstimator,
     pub(crate) timers: Timers,

@@ -91,7 +91,7 @@ impl Connection {
             probes_unanswered: snd.probes_unanswered(),
             reordering_segments: reordering_bytes.div_ceil(snd.mss()),
             delivery_problem: rtt.backoff() >= R1_TIMEOUTS,
-            path_mtu_bytes: cx.tuple.mtu_of(config.mss.min(snd.peer_mss())),
+            path_mtu_bytes: cx.tuple.mtu_of(config.mss.min(self.sending.peer_mss())),
             mtu_search_bytes: path.search_end().map_or(0, |mss| cx.tuple.mtu_of(mss)),
             may_be_fragmented: path.is_fragmentable(),
             cwnd_bytes: control.cwnd_bytes,

@@ -153,6 +153,7 @@ impl Connection {
                 state: State::Closed,
                 is_plain: false,
                 orphaned: false,
+                is_corked: false,
                 negotiated: Negotiated::default(),
                 rtt: RttEstimator::new(u32::from(config.min_rto_ms)),
                 timers: Timers::default(),

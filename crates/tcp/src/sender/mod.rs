@@ -419,10 +419,11 @@ impl Sender {
     }
 
     /// Nagle (RFC 9293 3.7.4), with Minshall's change: how many of the last `len` bytes may be
-    /// sent. A small tail waits only for another small segment.
+    /// sent. A small tail waits only for another small segment, or, where it `is_corked`, for more
+    /// data.
     #[inline]
-    pub(crate) fn without_small_tail(&self, len: u64, mss: u64) -> u64 {
-        let waits = self.nagle && self.small_end > self.una;
+    pub(crate) fn without_small_tail(&self, len: u64, mss: u64, is_corked: bool) -> u64 {
+        let waits = is_corked || self.nagle && self.small_end > self.una;
         if waits { len - len % mss } else { len }
     }
 
@@ -526,16 +527,16 @@ mod tests {
     #[test]
     fn a_small_tail_waits_for_another_small_segment_alone() {
         let mut snd = sender();
-        assert_eq!(snd.without_small_tail(250, 100), 250);
+        assert_eq!(snd.without_small_tail(250, 100, false), 250);
         snd.on_new_sent(101, false);
-        assert_eq!(snd.without_small_tail(250, 100), 250, "a full one is outstanding");
+        assert_eq!(snd.without_small_tail(250, 100, false), 250, "a full one is outstanding");
         snd.on_new_sent(151, true);
-        assert_eq!(snd.without_small_tail(250, 100), 200);
+        assert_eq!(snd.without_small_tail(250, 100, false), 200);
         snd.nagle = false;
-        assert_eq!(snd.without_small_tail(250, 100), 250);
+        assert_eq!(snd.without_small_tail(250, 100, false), 250);
         snd.nagle = true;
         snd.acknowledge(at(1), 151);
-        assert_eq!(snd.without_small_tail(250, 100), 250);
+        assert_eq!(snd.without_small_tail(250, 100, false), 250);
     }
 
     #[test]

@@ -102,6 +102,12 @@ impl Script {
         self.connection.as_mut().expect("a connection")
     }
 
+    /// Changes the configuration of the open connection.
+    fn change(&mut self, change: impl FnOnce(Config) -> Config) {
+        let config = change(self.conn().config().clone());
+        self.conn().set_config(&config);
+    }
+
     fn ms(&self) -> u64 {
         self.now.as_nanos() / 1_000_000 - 1_000_000
     }
@@ -323,12 +329,12 @@ impl Script {
                 }
             }
             "quickack" => self.conn().quick_ack(),
-            "linger" => self.conn().set_linger(Some(argument() as u16)),
-            "user_timeout" => self.conn().set_user_timeout(Some(argument() as u32)),
-            "delayed_ack" => self.conn().set_delayed_ack(argument() as u16),
+            "linger" => self.change(|config| config.linger_s(Some(argument() as u16))),
+            "user_timeout" => self.change(|config| config.user_timeout_ms(Some(argument() as u32))),
+            "delayed_ack" => self.change(|config| config.delayed_ack_ms(argument() as u16)),
             "keepalive" => {
                 let keepalive = Keepalive { idle_s: argument() as u32, ..Keepalive::default() };
-                self.conn().set_keepalive(Some(keepalive));
+                self.change(|config| config.keepalive(Some(keepalive)));
             }
             "nodelay" => self.conn().set_nodelay(true),
             "mtu" => self.conn().set_path_mtu(now, SeqNumber(OURS) + argument(), number(words[2])),

@@ -227,3 +227,21 @@ async fn a_connection_comes_from_where_it_is_told() {
     let refused = TcpStream::connect_from(&near, addr, elsewhere).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::AddrNotAvailable);
 }
+
+#[tokio::test]
+async fn a_listener_that_was_shut_down_takes_nobody() {
+    let (near, far) = two();
+    let (listener, addr) = listener(&far).await;
+    let mut options = listener.options().await.unwrap();
+    options.nodelay = true;
+    listener.set_options(&options).await.unwrap();
+    let (client, server) = tokio::join!(TcpStream::connect(&near, addr), listener.accept());
+    let server = server.unwrap().0;
+    assert!(server.nodelay().await.unwrap() && server.is_connected());
+    let (accepted, stopped) = tokio::join!(listener.accept(), listener.shutdown());
+    stopped.unwrap();
+    assert_eq!(accepted.unwrap_err().kind(), ErrorKind::InvalidInput);
+    let refused = TcpStream::connect(&near, addr).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    assert!(client.unwrap().is_connected());
+}

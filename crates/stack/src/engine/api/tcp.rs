@@ -138,6 +138,24 @@ impl TcpHandle<'_> {
         }
     }
 
+    /// Returns true while the connection stands: it is established, and not over.
+    pub fn is_connected(&mut self) -> bool {
+        let closed = |state: Result<State, Error>| state.is_ok_and(|state| state == State::Closed);
+        self.connected() == Ok(true) && !closed(self.state())
+    }
+
+    /// Returns the bytes that can be read at once (`SIOCINQ`).
+    pub fn readable_bytes(&mut self) -> Result<usize, Error> {
+        let (_, receive) = self.socket()?.conn.queue_stats();
+        Ok(receive.bytes)
+    }
+
+    /// Returns the bytes in order that have come, read or not, from the start of the stream.
+    pub(crate) fn received_bytes(&mut self) -> Result<u64, Error> {
+        let conn = &self.socket()?.conn;
+        Ok(conn.read_offset() + conn.queue_stats().1.bytes as u64)
+    }
+
     /// Why the connection ended, if not in order and no call has told yet
     /// ([`millstream_tcp::Connection::take_error`]).
     pub fn take_error(&mut self) -> Result<Option<Error>, Error> {
@@ -173,6 +191,10 @@ impl TcpHandle<'_> {
     /// error, none.
     pub fn set_options(&mut self, options: &TcpSocketOptions) -> Result<(), Error> {
         options.check()?;
+        if options.cork && !self.socket()?.conn.is_corked() {
+            // What was written before is not held back.
+            self.engine.flush();
+        }
         self.call(|socket| options.apply(socket))?;
         // An idle connection has nothing to send, and from now on may have something to wait for.
         self.engine.tcp.table.arm(self.id.slot());
@@ -301,6 +323,19 @@ impl ListenerHandle<'_> {
             backlog: listener.backlog,
             ..listener.stats
         })
+    }
+
+    /// Returns the options of its connections as they begin.
+    pub fn options(&mut self) -> Result<TcpSocketOptions, Error> {
+        Ok(TcpSocketOptions::of_config(&self.listener()?.config))
+    }
+
+    /// Sets the options of connections whose handshake is finished from now on; all or, with an
+    /// error, none.
+    pub fn set_options(&mut self, options: &TcpSocketOptions) -> Result<(), Error> {
+        options.check()?;
+        options.put(&mut self.listener()?.config);
+        Ok(())
     }
 
     /// So many of the listener's backlog wait elsewhere at most, after an accept that nobody asked

@@ -8,6 +8,7 @@ use millstream_route::LinkId;
 use crate::engine::Engine;
 use crate::engine::{
     DatagramInfo, DatagramToSend, Fragmentation, GroupFilter, ReceivedDatagram, SendOptions,
+    UdpSocketOptions,
 };
 use crate::error::Error;
 use crate::socket::SocketId;
@@ -127,9 +128,17 @@ impl UdpHandle<'_> {
         Ok(())
     }
 
-    /// Returns the hop limits of datagrams to one host, and to groups.
-    pub fn hop_limits(&mut self) -> Result<[u8; 2], Error> {
-        Ok(self.engine.udp.by_id(self.id)?.hop_limits)
+    /// Returns the socket's options as they are.
+    pub fn options(&mut self) -> Result<UdpSocketOptions, Error> {
+        self.engine.udp.options(&self.engine.ip.reach, self.id)
+    }
+
+    /// Sets the socket's options; all or, with an error, none. Each also has a call of its own.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a hop limit of 0, and for a link that is not in use.
+    pub fn set_options(&mut self, options: &UdpSocketOptions) -> Result<(), Error> {
+        self.engine.udp.set_options(&mut self.engine.ip.reach, self.id, options)
     }
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the

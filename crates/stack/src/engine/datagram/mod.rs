@@ -6,6 +6,7 @@ mod groups;
 mod info;
 pub(in crate::engine) mod intercept;
 mod many;
+mod options;
 mod receive;
 mod refused;
 mod route;
@@ -41,6 +42,7 @@ pub use echo::EchoRequest;
 pub(super) use info::on_link;
 pub use info::{DatagramInfo, SendOptions};
 pub use many::DatagramToSend;
+pub use options::UdpSocketOptions;
 
 /// Bytes of a datagram's data at most, or of an echo's: what the length fields of UDP and of IP
 /// have room for (RFC 768, RFC 791, RFC 8200). Both headers are eight bytes.

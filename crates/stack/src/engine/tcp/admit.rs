@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 
-use millstream_packet::PacketBatch;
+use millstream_packet::{Packet, PacketBatch};
 use millstream_tcp::{
     COOKIE_LIFETIME, Connection, CookieMode, FourTuple, HalfOpen, State, TransmitLimits,
 };
@@ -148,6 +148,9 @@ impl TcpLayer {
                 );
             }
             return send_bare(cx, reach, hop, &tuple, &answer);
+        }
+        if open.defers(&header, payload.as_ref().map_or(0, Packet::len), &config, cx.now) {
+            return cx.stats.drop(DropReason::AcceptDeferred);
         }
         if !header.flags.rst() && !self.may_open(cx, listener_slot, tuple.remote.ip()) {
             return;
@@ -353,7 +356,9 @@ impl TcpLayer {
                 continue;
             };
             let next = open.deadline();
-            if let Some(hop) = reach.next_hop(tuple.remote.ip(), Some(*link)) {
+            if !open.waits_for_data(&listener.config, cx.now)
+                && let Some(hop) = reach.next_hop(tuple.remote.ip(), Some(*link))
+            {
                 let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
                 let config = self.table.configs.shared(config);
                 let ts_offset = self.table.isn.timestamp_offset(&tuple);

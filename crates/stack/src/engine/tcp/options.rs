@@ -2,18 +2,26 @@
 
 use std::time::Duration;
 
-use millstream_tcp::{Connection, Keepalive};
+use millstream_tcp::limits::MIN_MSS_BYTES;
+use millstream_tcp::{Config, Connection, Keepalive};
 
 use crate::engine::tcp::table::TcpSocket;
 use crate::error::Error;
 
-/// Options of one TCP connection. What is not named here follows from its
-/// [`millstream_tcp::Config`] for good.
+/// Seconds that are numbers of milliseconds.
+const MOST_S: u64 = u32::MAX as u64 / 1000 - 1;
+
+/// Options of one TCP connection, or of a listener for its connections. What is not named here
+/// follows from its [`millstream_tcp::Config`] for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpSocketOptions {
     /// Small segments are sent at once; else they wait for outstanding small ones (Nagle with
     /// Minshall's change).
     pub nodelay: bool,
+    /// A tail that fills no segment waits for more data, until this is off again (`TCP_CORK`), the
+    /// writing side is shut down, or 200 ms have passed: for a head and a body that are written
+    /// apart. Not of listeners.
+    pub cork: bool,
     /// Probes for an idle connection.
     pub keepalive: Option<Keepalive>,
     /// Time for which data may go unacknowledged before the connection ends (RFC 5482); to the
@@ -22,6 +30,15 @@ pub struct TcpSocketOptions {
     /// Time for which a closed connection may go on sending written data before it is reset; whole
     /// seconds, up to 65,535; zero resets when it is closed.
     pub linger: Option<Duration>,
+    /// Longest time in FIN-WAIT-2 of a connection that the application has closed (`TCP_LINGER2`); to
+    /// the millisecond, 49 days at most.
+    pub fin_wait_2: Duration,
+    /// Longest time that a connection is not accepted as no data has come (`TCP_DEFER_ACCEPT`); to
+    /// the millisecond. Of listeners.
+    pub defer_accept: Option<Duration>,
+    /// Most bytes of payload and TCP options in a segment that is sent (`TCP_MAXSEG`), 88 at least;
+    /// of a listener's connections also in one that is received.
+    pub max_segment: Option<u16>,
     /// Longest time that an ACK is held back; to the millisecond, less than 500. Zero: every
     /// segment is acknowledged.
     pub delayed_ack: Duration,
@@ -37,13 +54,28 @@ pub struct TcpSocketOptions {
 
 impl TcpSocketOptions {
     pub(in crate::engine) fn of(conn: &Connection) -> Self {
-        let config = conn.config();
         Self {
             nodelay: conn.is_nodelay(),
+            cork: conn.is_corked(),
+            max_segment: conn.max_segment(),
+            ..Self::of_config(conn.config())
+        }
+    }
+
+    /// Returns the options of connections that begin with `config`.
+    pub(in crate::engine) fn of_config(config: &Config) -> Self {
+        let of_ms = |ms: u32| Duration::from_millis(ms.into());
+        Self {
+            nodelay: !config.nagle,
+            cork: false,
+            fin_wait_2: of_ms(config.fin_wait_2_ms),
+            defer_accept: config.defer_accept_ms.map(of_ms),
+            // Its default is what the link takes.
+            max_segment: Some(config.mss).filter(|&mss| mss != Config::default().mss),
             keepalive: config.keepalive,
-            user_timeout: config.user_timeout_ms.map(|ms| Duration::from_millis(ms.into())),
+            user_timeout: config.user_timeout_ms.map(of_ms),
             linger: config.linger_s.map(|seconds| Duration::from_secs(seconds.into())),
-            delayed_ack: Duration::from_millis(config.delayed_ack_ms.into()),
+            delayed_ack: of_ms(config.delayed_ack_ms.into()),
             recv_buffer_bytes: config.recv_buffer_bytes,
             send_buffer_bytes: config.send_buffer_bytes,
             dscp: config.dscp,
@@ -63,11 +95,33 @@ impl TcpSocketOptions {
             _ if !fits(self.linger, u64::from(u16::MAX)) => {
                 Err(Error::Invalid("too long a linger"))
             }
-            _ if !fits(self.user_timeout, u64::from(u32::MAX) / 1000 - 1) => {
-                Err(Error::Invalid("too long a user timeout"))
+            _ if !fits(self.user_timeout, MOST_S) => Err(Error::Invalid("too long a user timeout")),
+            _ if !fits(Some(self.fin_wait_2), MOST_S) || !fits(self.defer_accept, MOST_S) => {
+                Err(Error::Invalid("too long a wait"))
+            }
+            _ if self.max_segment.is_some_and(|bytes| bytes < MIN_MSS_BYTES) => {
+                Err(Error::Invalid("segments of less than 88 bytes"))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Sets those of connections that begin with `config`.
+    pub(in crate::engine) fn put(&self, config: &mut Config) {
+        let ms = |time: Duration| time.as_millis() as u32;
+        config.nagle = !self.nodelay;
+        config.keepalive = self.keepalive;
+        config.user_timeout_ms = self.user_timeout.map(ms);
+        config.linger_s = self.linger.map(|time| time.as_secs() as u16);
+        config.fin_wait_2_ms = ms(self.fin_wait_2);
+        config.defer_accept_ms = self.defer_accept.map(ms);
+        config.mss = self.max_segment.unwrap_or(Config::default().mss);
+        config.delayed_ack_ms = ms(self.delayed_ack) as u16;
+        config.recv_auto_tune &= self.recv_buffer_bytes == config.recv_buffer_bytes;
+        config.recv_buffer_bytes = self.recv_buffer_bytes;
+        config.send_auto_tune &= self.send_buffer_bytes == config.send_buffer_bytes;
+        config.send_buffer_bytes = self.send_buffer_bytes;
+        (config.dscp, config.hop_limit) = (self.dscp, self.hop_limit);
     }
 
     /// Sets those of a connection that differ from what they are.
@@ -75,26 +129,19 @@ impl TcpSocketOptions {
         let (conn, new) = (&mut socket.conn, self);
         let old = TcpSocketOptions::of(conn);
         conn.set_nodelay(new.nodelay);
-        if new.keepalive != old.keepalive {
-            conn.set_keepalive(new.keepalive);
+        conn.set_cork(new.cork);
+        if new.max_segment != old.max_segment {
+            conn.set_max_segment(new.max_segment);
         }
-        // Options that change are no longer shared with other connections
-        if new.user_timeout != old.user_timeout {
-            conn.set_user_timeout(new.user_timeout.map(|time| time.as_millis() as u32));
-        }
-        if new.linger != old.linger {
-            conn.set_linger(new.linger.map(|time| time.as_secs() as u16));
-        }
-        if new.delayed_ack != old.delayed_ack {
-            conn.set_delayed_ack(new.delayed_ack.as_millis() as u16);
-        }
+        let mut config = conn.config().clone();
+        new.put(&mut config);
+        conn.set_config(&config);
         let changed = |new: usize, old: usize| (new != old).then_some(new);
         conn.set_buffers(
             changed(new.recv_buffer_bytes, old.recv_buffer_bytes),
             changed(new.send_buffer_bytes, old.send_buffer_bytes),
         );
         if (new.dscp, new.hop_limit) != (old.dscp, old.hop_limit) {
-            conn.set_ip(new.dscp, new.hop_limit);
             socket.route.forget();
         }
     }

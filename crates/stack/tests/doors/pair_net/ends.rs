@@ -10,7 +10,7 @@ use millstream::net::{Poller, Stack, TcpListener, TcpStream};
 use millstream::packet::Packet;
 use millstream::{Engine, Error, Readiness};
 
-use super::waits::PATIENCE;
+use super::waits::{PATIENCE, told};
 use super::{ends, far_addr, stacks};
 use crate::common;
 
@@ -272,4 +272,61 @@ fn a_poller_says_closed_of_what_is_over_and_not_of_what_can_still_be_written_to(
     assert!(accepted.peek(&mut [0]).is_err());
     late.add(&accepted, 8).expect("added");
     assert!(news_until(&late, &|told| told.readable).closed);
+}
+
+#[test]
+fn a_stream_tells_what_can_be_read_and_whether_it_stands() {
+    let (mut client, mut server, _stacks) = ends();
+    assert!(client.is_connected() && server.is_connected());
+    assert_eq!(server.readable_bytes().expect("a connection"), 0);
+    // Larger than the ring of the reader.
+    let bytes = 3 << 20;
+    client.write_all(&vec![0; bytes]).expect("write");
+    while server.readable_bytes().expect("a connection") < bytes {
+        std::thread::yield_now();
+    }
+    server.read_exact(&mut [0; 1000]).expect("read");
+    assert_eq!(server.readable_bytes().expect("a connection"), bytes - 1000);
+    client.abort();
+    while server.is_connected() {
+        std::thread::yield_now();
+    }
+}
+
+/// Nobody who waits is forgotten.
+#[test]
+fn a_listener_stops_for_all_of_its_handles() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let clone = listener.try_clone().expect("another handle");
+    let waits = told(move || clone.accept().map(|_| ()));
+    listener.shutdown().expect("shutdown");
+    let error = waits.recv_timeout(PATIENCE).expect("an answer").expect_err("it is over");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert_eq!(listener.accept().expect_err("it is over").kind(), ErrorKind::InvalidInput);
+    let refused = TcpStream::connect(&near, far_addr(7)).expect_err("nobody listens");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let again = TcpListener::bind(&far, far_addr(7), 16).expect("its port is free");
+    drop(listener);
+    let mut client = TcpStream::connect(&near, far_addr(7)).expect("the other listens");
+    again.shutdown().expect("shutdown");
+    assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+}
+
+/// What was written before an option is set is sent as it was then.
+#[test]
+fn options_hold_for_what_is_written_after_them() {
+    let (mut client, mut server, [near, _far]) = ends();
+    let mut options = client.options().expect("options");
+    options.nodelay = true;
+    for _ in 0..100 {
+        client.write_all(b"before").expect("write");
+        options.cork = true;
+        client.set_options(&options).expect("options");
+        server.read_exact(&mut [0; 6]).expect("read");
+        options.cork = false;
+        client.set_options(&options).expect("options");
+    }
+    let stats = near.stats().expect("an engine");
+    assert_eq!(stats.tcp.window_probes, 0, "nothing waited for the override timer");
 }

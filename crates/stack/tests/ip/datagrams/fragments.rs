@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use millstream::link::{Link, PairConfig, pair};
 use millstream::packet::{Instant, Packet, PacketBatch};
+use millstream::route::LinkId;
 use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream::wire::icmp::{Icmp, Quote};
 use millstream::wire::ip::{self, Fragment, IpHeader, Protocol, Version};
-use millstream::{DropReason, EngineConfig, Error, Fragmentation};
+use millstream::{DropReason, EngineConfig, Error, Fragmentation, UdpSocketOptions};
 
 use super::{addr, heard};
 use crate::common::{self, FAR, NEAR, config, engine, settle, two};
@@ -387,4 +388,31 @@ fn datagrams_have_the_traffic_class_that_is_set() {
             }
         }
     }
+}
+
+#[test]
+fn every_option_of_a_socket_is_read_back_as_it_was_set() {
+    let mut wire = Wire::new();
+    let socket = wire.engine.sockets().udp_bind(addr("0.0.0.0:5")).expect("bind");
+    let first = wire.engine.udp(socket).options().expect("a socket");
+    assert_eq!((first.hop_limit, first.group_hop_limit, first.traffic_class), (64, 1, 0));
+    assert!(!first.broadcast && first.group_loop && first.group_link.is_none());
+    let link = wire.engine.inspect().links().next().expect("a link").id;
+    let options = UdpSocketOptions {
+        hop_limit: 3,
+        group_hop_limit: 9,
+        traffic_class: 0xb8,
+        broadcast: true,
+        fragmentation: Fragmentation::Probe,
+        group_link: Some(link),
+        group_loop: false,
+        receive_limit_bytes: 100_000,
+    };
+    wire.engine.udp(socket).set_options(&options).expect("options");
+    assert_eq!(wire.engine.udp(socket).options(), Ok(options));
+    let wrong = UdpSocketOptions { hop_limit: 0, ..first };
+    assert!(matches!(wire.engine.udp(socket).set_options(&wrong), Err(Error::Invalid(_))));
+    let wrong = UdpSocketOptions { group_link: Some(LinkId(7)), ..first };
+    assert!(matches!(wire.engine.udp(socket).set_options(&wrong), Err(Error::Invalid(_))));
+    assert_eq!(wire.engine.udp(socket).options(), Ok(options), "nothing was set");
 }

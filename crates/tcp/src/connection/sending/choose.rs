@@ -235,18 +235,19 @@ impl Sending {
                 return None;
             }
         }
+        // RFC 9293 3.8.6.2.1: the override timer expired
+        let overrides = !PLAIN && cx.timers.overrides_sws;
         if len < available && !len.is_multiple_of(mss) {
             let whole = len / mss * mss;
-            // RFC 9293 3.8.6.2.1: a part of a segment only into a window half as large as the
-            // largest seen, or when the override timer expired
-            let overrides = !PLAIN && cx.timers.overrides_sws;
+            // a part of a segment only into a window half as large as the largest seen, or when
+            // that timer expired
             let worth = len * 2 >= self.snd.max_window() || overrides;
             len = if whole == 0 && worth && !limited_by_quota { len } else { whole };
         }
         let ends = !PLAIN && self.snd.is_fin_queued;
         let fin = ends && len == available && room > len && !limited_by_quota;
         if len == available && !fin {
-            len = self.snd.without_small_tail(len, mss);
+            len = self.snd.without_small_tail(len, mss, cx.is_corked && !overrides);
             len = self.snd.without_begun(len, worth_waiting);
         }
         if len == 0 && !fin {

@@ -362,7 +362,10 @@ impl<'a> World<'a> {
                     let mtu = if v6 { mtu.max(1280) } else { mtu };
                     connection.set_path_mtu(now, seq, mtu);
                 }
-                Deed::Keepalive(on) => connection.set_keepalive(keepalive(on.into())),
+                Deed::Keepalive(on) => {
+                    let config = connection.config().clone().keepalive(keepalive(on.into()));
+                    connection.set_config(&config);
+                }
                 Deed::Compact => {
                     connection.compact();
                 }

@@ -37,6 +37,8 @@ struct Known {
     search: Option<Search>,
     /// Offset from which on segments have had their present size.
     mss_since: u64,
+    /// The application's bound.
+    own: Option<u16>,
     /// A router asked for packets smaller than we make: they may be fragmented.
     is_fragmentable: bool,
 }
@@ -86,6 +88,11 @@ impl PathMtu {
     #[inline]
     fn limit(&self) -> Option<PathLimit> {
         self.0.as_ref()?.limit
+    }
+
+    /// The bound that the application has set.
+    pub(crate) fn own(&self) -> Option<u16> {
+        self.0.as_ref()?.own
     }
 
     #[inline]
@@ -139,7 +146,7 @@ impl Sending {
         let mss = mtu as u16 - cx.tuple.header_bytes();
         self.mtu_probe_refused(cx, seq, mss);
         let asks_to_fragment = is_fragmentable && !self.path.is_fragmentable();
-        if mss >= cx.config.mss.min(self.snd.peer_mss()) && !asks_to_fragment {
+        if mss >= cx.config.mss.min(self.peer_mss()) && !asks_to_fragment {
             return;
         }
         let at = self.snd.una() + u64::from(seq.distance_from(self.snd.seq(self.snd.una())));
@@ -222,7 +229,7 @@ impl Sending {
         let LinkLimit { opened, most } = limit;
         self.end_mtu_probe(cx, ProbeLoss::Inconclusive);
         let (una, nxt) = (self.snd.una(), self.snd.nxt());
-        let (before, peer) = (cx.config.mss, self.snd.peer_mss());
+        let (before, peer) = (cx.config.mss, self.peer_mss());
         let known = self.path.known();
         (known.link, known.mss_since) = ((most < opened).then_some(limit), una);
         let is_limited = known.limit.is_some() || known.search.is_some();
@@ -249,7 +256,7 @@ impl Sending {
         if cx.rtt.backoff() < BLACK_HOLE_TIMEOUTS - 1 {
             return;
         }
-        let mss = match cx.config.mss.min(self.snd.peer_mss()) {
+        let mss = match cx.config.mss.min(self.peer_mss()) {
             // RFC 8899 5.1.2: BASE_PLPMTU
             mss if mss > BLACK_HOLE_MSS_BYTES => BLACK_HOLE_MSS_BYTES,
             mss if mss > DEFAULT_MSS_V4_BYTES && cx.tuple.remote.is_ipv4() => DEFAULT_MSS_V4_BYTES,
@@ -281,11 +288,33 @@ impl Sending {
         }
     }
 
+    /// The segment size that the peer's SYN and our application allow, options not taken off.
+    pub(crate) fn peer_mss(&self) -> u16 {
+        self.snd.peer_mss().min(self.path.own().unwrap_or(u16::MAX))
+    }
+
+    /// The application bounds segments to so many bytes, options included. What the path carries
+    /// beyond is not searched for.
+    #[cold]
+    pub(crate) fn set_own_mss(&mut self, cx: &mut Context, mss: Option<u16>) {
+        self.end_mtu_probe(cx, ProbeLoss::Inconclusive);
+        let known = self.path.known();
+        (known.own, known.search) = (mss, None);
+        match mss {
+            Some(mss) if cx.state == State::SynSent => {
+                let config = Arc::make_mut(&mut cx.config);
+                config.mss = config.mss.min(mss);
+            }
+            _ if cx.state.is_synchronized() => self.set_mss(cx),
+            _ => {}
+        }
+    }
+
     /// Recomputes the payload of a full segment from what both sides allow (RFC 9293 3.7.1: options
     /// taken off).
     pub(crate) fn set_mss(&mut self, cx: &mut Context) {
         let options = if cx.negotiated.timestamps { 12 } else { 0 };
-        let mss = cx.config.mss.min(self.snd.peer_mss()).max(MIN_MSS_BYTES);
+        let mss = cx.config.mss.min(self.peer_mss()).max(MIN_MSS_BYTES);
         let mss = u32::from(mss - options);
         self.snd.set_mss(mss);
         self.window.mss_bytes = mss;
@@ -298,7 +327,7 @@ impl Sending {
     /// Segments of `mss` bytes from now on, and a search for what the path carries above that;
     /// nothing where link and peer take no larger ones.
     pub(super) fn begin_search(&mut self, cx: &mut Context, mss: u16) {
-        let before = cx.config.mss.min(self.snd.peer_mss());
+        let before = cx.config.mss.min(self.peer_mss());
         let most = self.path.search().map_or(before, |search| search.most);
         if mss >= most {
             return;
@@ -330,7 +359,7 @@ impl Sending {
         if !plain {
             return ProbeChoice::No;
         }
-        let (low, headers) = (cx.config.mss.min(self.snd.peer_mss()), cx.tuple.header_bytes());
+        let (low, headers) = (cx.config.mss.min(self.peer_mss()), cx.tuple.header_bytes());
         let Some(search) = self.path.search() else { return ProbeChoice::No };
         let Some(size) = search.next_size(low, headers) else {
             self.path.end_search(cx.now, low);
@@ -394,7 +423,7 @@ impl Sending {
     /// A router says what it takes instead of the packet with sequence number `seq`: the search
     /// need not find out.
     fn mtu_probe_refused(&mut self, cx: &mut Context, seq: SeqNumber, mss: u16) {
-        let low = cx.config.mss.min(self.snd.peer_mss());
+        let low = cx.config.mss.min(self.peer_mss());
         let iss = self.snd.iss().0;
         let Some(search) = self.path.probe_out() else {
             return;
