@@ -299,7 +299,15 @@ mod tests {
 
     fn row(state: ThreadState, what: &str, on: &str, with: u32, s: f64) -> BudgetRow {
         let with = (with != 0).then_some(with);
-        BudgetRow { state, what: what.into(), on: on.into(), with, s, count: 1000 }
+        BudgetRow {
+            state,
+            what: what.into(),
+            on: on.into(),
+            with,
+            s,
+            count: 1000,
+            ..Default::default()
+        }
     }
 
     fn thread(process: u32, thread: u32, rows: Vec<BudgetRow>) -> ThreadBudget {

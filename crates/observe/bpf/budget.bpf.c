@@ -22,6 +22,9 @@ u64 began = 0;
 enum { RUNS, READY, ASLEEP, BLOCKED, ENDED };
 enum { NOTHING, FILE, PIPE, DEVICE, ANONYMOUS, UNIX_SOCKET, TCP_SOCKET, UDP_SOCKET, OTHER_SOCKET, LOCK };
 
+/* In the place of a thread: a timer of the sleeping one itself. */
+#define CLOCK 0xffffffff
+
 /* In the place of a system call. */
 #define FAULT 0xffff
 #define KERNEL_THREAD 0xfffe
@@ -52,7 +55,7 @@ enum { NOTHING, FILE, PIPE, DEVICE, ANONYMOUS, UNIX_SOCKET, TCP_SOCKET, UDP_SOCK
 
 struct reason {
 	u32 thread;
-	u32 by; /* asleep: who woke it; ready: who had the CPU; 0: nobody, or an interrupt */
+	u32 by; /* asleep: who woke it; ready: who had the CPU; 0: nobody, or an interrupt; CLOCK */
 	u16 call;
 	u8 kind;
 	u8 state;
@@ -96,6 +99,7 @@ struct thread {
 	u64 inode; /* of the descriptor in `now`, which is looked up again where it is another one */
 	u64 ran_before; /* by the scheduler's account, when it got its CPU; 0: not known */
 	u64 ran_ns;     /* the part of on_ns that the scheduler counts: without what a hypervisor took */
+	u64 slept_ns;   /* since its stack was taken */
 };
 
 /* A thread has one of the PROBES places from its number on: that is found sooner than by a hash. */
@@ -112,10 +116,45 @@ struct {
 /* Threads that found no room. */
 u64 left_out = 0;
 
+/* A thread that has slept so long has its stack taken when it falls asleep the next time: some 1 us for 1 ms. */
+#define STACK_EVERY_NS 1000000
+
+struct {
+	UINT(type, MAP_STACK_TRACE);
+	UINT(max_entries, 4096);
+	UINT(key_size, 4);
+	UINT(value_size, 8 * 24);
+} stacks SEC(".maps");
+
+struct sleeper {
+	struct reason why; /* without who woke it */
+	u64 stack;
+};
+
+/*
+ * The top of the stack has the address behind the call of the function that made the system call: that one mostly keeps no
+ * frame pointer, so that who called it is not among the frames.
+ */
+#define TOP 16
+
+struct asleep {
+	u64 count;
+	u64 top[TOP];
+};
+
+/* Stacks of threads as they fell asleep, and how often. */
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 8192);
+	TYPE(key, struct sleeper);
+	TYPE(value, struct asleep);
+} sleepers SEC(".maps");
+
 struct pt_regs {
 	u64 orig_ax;
 	u64 di;
 	u64 si;
+	u64 sp;
 } KERNEL_TYPE;
 
 struct in6_addr {
@@ -343,6 +382,7 @@ static __attribute__((noinline)) struct thread *place(struct task_struct *task, 
 	u64 start = task->start_time;
 	__builtin_memset(t, 0, __builtin_offsetof(struct thread, state));
 	t->inode = t->ran_before = t->ran_ns = 0;
+	t->slept_ns = STACK_EVERY_NS;
 	t->born = t->since = start > began ? start : began;
 	t->process = task->tgid;
 	t->parent = task->real_parent->tgid;
@@ -362,6 +402,30 @@ INLINE struct thread *thread_of(struct task_struct *task, u32 state)
 	if (t && t->number == number && t->state != ENDED)
 		return t;
 	return place(task, state);
+}
+
+/* The stack of `task`, which falls asleep here. */
+INLINE void note_stack(u64 *ctx, struct task_struct *task, struct thread *t)
+{
+	long id = stack_id(ctx, &stacks, BPF_F_FAST_STACK_CMP | BPF_F_USER_STACK);
+	struct sleeper key = { .why = t->now, .stack = id };
+	struct asleep first = { .count = 1 }, *asleep;
+	struct pt_regs *regs = registers_of(task);
+	t->slept_ns = 0;
+	if (id < 0)
+		return;
+	asleep = map_lookup(&sleepers, &key);
+	if (asleep) {
+		asleep->count += 1; /* of this thread alone */
+	} else if (!read_user(first.top, sizeof(first.top), (void *)regs->sp)) {
+		map_update(&sleepers, &key, &first, BPF_NOEXIST);
+	}
+}
+
+INLINE void slept(struct thread *t, u64 ns)
+{
+	add(t, &t->asleep, &t->now, ns);
+	t->slept_ns += ns;
 }
 
 SEC("tp_btf/sched_switch")
@@ -389,6 +453,8 @@ int sched_switch(u64 *ctx)
 		} else {
 			t->now.state = state & TASK_UNINTERRUPTIBLE ? BLOCKED : ASLEEP;
 			note_reason(before, t, 1);
+			if (t->slept_ns >= STACK_EVERY_NS && !(before->flags & PF_KTHREAD))
+				note_stack(ctx, before, t);
 			t->state = ASLEEP;
 		}
 	}
@@ -399,7 +465,7 @@ int sched_switch(u64 *ctx)
 			struct reason why = { .thread = next->pid, .by = before->pid, .state = READY };
 			add(t, &t->ready, &why, ns);
 		} else if (t->state == ASLEEP) {
-			add(t, &t->asleep, &t->now, ns);
+			slept(t, ns);
 		}
 		t->since = now;
 		t->ran_before = next->se.sum_exec_runtime;
@@ -452,9 +518,11 @@ int sched_waking(u64 *ctx)
 	struct task_struct *waker = current_task();
 	struct pt_regs *regs = 0;
 	/* An interrupt may find anybody on the CPU. */
-	if (timer && !*timer && call_of(waker, &regs) != FAULT)
+	if (timer && *timer)
+		t->now.by = CLOCK;
+	else if (call_of(waker, &regs) != FAULT)
 		t->now.by = waker->pid;
-	add(t, &t->asleep, &t->now, now - t->since);
+	slept(t, now - t->since);
 	t->since = now;
 	t->state = READY;
 	return 0;

@@ -15,6 +15,9 @@ use crate::exports::Beside;
 /// Names that are remembered; beyond, all are forgotten and looked up again.
 const REMEMBERED: usize = 65_536;
 
+/// In the place of the name of a function that has none.
+pub(crate) const UNKNOWN: &str = "[unknown]";
+
 /// Looks names up and remembers them.
 pub struct Symbols {
     symbolizer: Symbolizer,
@@ -89,7 +92,7 @@ impl Symbols {
         let mut beside = self.beside.names(pid, &nameless).into_iter();
         let mut names = (0..addresses.len()).map(|at| match named(at) {
             Some(symbol) => shown(symbol.name.as_bytes()),
-            None => beside.next().flatten().map(shown).unwrap_or_else(|| "[unknown]".to_owned()),
+            None => beside.next().flatten().map(shown).unwrap_or_else(|| UNKNOWN.to_owned()),
         });
         stacks.iter().map(|stack| names.by_ref().take(stack.len()).collect()).collect()
     }

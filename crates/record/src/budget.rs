@@ -45,6 +45,10 @@ pub struct ThreadBudget {
 /// The reason of time in which a thread was ready, and this program had its CPU.
 pub const LOOKS: &str = "millstream has it, as it looks";
 
+/// In the place of the thing that a thread waits for: the time-out of a call that waits for
+/// several.
+pub const TIME_OUT: &str = "until its time is over";
+
 /// One use of a thread's time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BudgetRow {
@@ -55,6 +59,10 @@ pub struct BudgetRow {
     /// The peer, file or lock that it waited for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub on: String,
+    /// The functions of its own code that called the system call in which it sleeps, the innermost
+    /// first: of the stack that was met most often. Empty where a program keeps no frame pointers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<String>,
     /// The thread that woke it; where it was ready, the process that had the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<u32>,

@@ -11,12 +11,14 @@ use millstream_record::{
 };
 
 use crate::frame::{Cell, Chapter, Frame, Grid, Part, Row, Section};
-use crate::uses::{answer, named};
+use crate::uses::{answer, called_from, named};
 use crate::{grids, medians};
 
 /// Rows of less than this share of a thread's time are told as one of their state, and threads
 /// that worked less as one of their process.
 const SMALL: f64 = 0.01;
+/// The callers of a sleep of so much of a thread's time are told.
+const LARGE: f64 = 0.05;
 /// Sums of less are left out.
 const NONE: f64 = 0.0005;
 /// Threads of a process, and of all, that are told.
@@ -150,6 +152,7 @@ struct Merged {
     share: f64,
     s: f64,
     count: u64,
+    from: String,
 }
 
 /// Returns rows of one state by what they are told as, the longest first.
@@ -162,7 +165,10 @@ fn merged<'a>(budget: &Budget, rows: impl Iterator<Item = (&'a BudgetRow, f64)>)
                 (one.share, one.s) = (one.share + share, one.s + row.s);
                 one.count += row.count;
             }
-            None => all.push(Merged { what, share, s: row.s, count: row.count }),
+            None => {
+                let from = called_from(&row.stack);
+                all.push(Merged { what, share, s: row.s, count: row.count, from });
+            }
         }
     }
     all.sort_by(|a, b| b.share.total_cmp(&a.share));
@@ -216,7 +222,7 @@ fn by_state(
         let sum: f64 = small.iter().map(|row| row.share).sum();
         if sum >= NONE {
             let what = format!("{} smaller", small.len());
-            rows.push(Merged { what, share: sum, s: 0.0, count: 0 });
+            rows.push(Merged { what, share: sum, s: 0.0, count: 0, from: String::new() });
         }
         all.push((name, class, share, rows));
     }
@@ -230,14 +236,17 @@ fn table(budget: &Budget, thread: &ThreadBudget, least: f64) -> Grid {
     for (name, _, share, own) in by_state(budget, thread, least) {
         let cells = [name.to_owned(), percent(share), String::new(), String::new()];
         rows.push(Row { class: "head", ..cells.into() });
-        rows.extend(own.into_iter().map(|Merged { what, share, s, count }| {
-            let each = match count {
+        for Merged { what, share, s, count, from } in own {
+            let [count, each] = match count {
                 0 => [String::new(), String::new()],
                 count => [count.to_string(), format!("{:.1} µs", s * 1e6 / count as f64)],
             };
-            let [count, each] = each;
-            [format!("  {what}"), percent(share), count, each].into()
-        }));
+            rows.push([format!("  {what}"), percent(share), count, each].into());
+            if share >= LARGE && !from.is_empty() {
+                let none = String::new;
+                rows.push([format!("    from {from}"), none(), none(), none()].into());
+            }
+        }
     }
     let sum: f64 = thread.rows.iter().map(|row| row.s).sum();
     let sum = percent(sum / thread.alive_s.max(1e-9));

@@ -7,6 +7,8 @@ use millstream_diagnose::units::significant;
 use millstream_diagnose::uses::{Use, Uses, uses};
 use millstream_record::{Budget, ThreadState};
 
+/// Callers of a sleep that are named.
+const CALLERS: usize = 3;
 /// Rows that are named, functions and calls of one, and the least share of either.
 const ROWS: usize = 5;
 const PARTS: usize = 3;
@@ -188,7 +190,14 @@ fn asleep(one: &Use) -> String {
     let row = &one.row;
     let on = if row.on.is_empty() { String::new() } else { format!(" {}", row.on) };
     let mean = row.s / row.count.max(1) as f64;
-    format!("{}{on} (each {})", row.what, time(mean))
+    let from = called_from(&row.stack);
+    let from = if from.is_empty() { from } else { format!(", from {from}") };
+    format!("{}{on} (each {}{from})", row.what, time(mean))
+}
+
+/// Returns the innermost functions of a stack.
+pub(crate) fn called_from(stack: &[String]) -> String {
+    stack[..stack.len().min(CALLERS)].join(" ← ")
 }
 
 /// Returns the name of a process with its role.

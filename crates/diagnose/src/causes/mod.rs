@@ -83,6 +83,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("small-writes", include_str!("small-writes.toml")),
     ("tcp-memory", include_str!("tcp-memory.toml")),
     ("shared-between-threads", include_str!("shared-between-threads.toml")),
+    ("collector", include_str!("collector.toml")),
     ("own-code", include_str!("own-code.toml")),
     ("own-disk", include_str!("own-disk.toml")),
     ("own-lock", include_str!("own-lock.toml")),

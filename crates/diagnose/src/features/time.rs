@@ -1,7 +1,7 @@
 //! Shares of the time of a unit of work, by what it goes to in the end: those of the budget of one
 //! run stand for all runs.
 
-use millstream_record::{Budget, ThreadState};
+use millstream_record::{Budget, TIME_OUT, ThreadState};
 
 use super::distance;
 use crate::budget::ends;
@@ -12,7 +12,7 @@ type Is = fn(&Use) -> bool;
 
 /// The features, by what a use of time is: the first that holds is told. A use that is none of
 /// these is told by no feature.
-const KINDS: [(&str, Is); 11] = [
+const KINDS: [(&str, Is); 12] = [
     ("time_lock_share", |one| one.behind.is_some()),
     ("time_wake_up_share", |one| {
         one.row.state == ThreadState::Ready && one.row.with.is_none() && one.row.what.is_empty()
@@ -21,18 +21,44 @@ const KINDS: [(&str, Is); 11] = [
     ("time_look_up_share", |one| is_socket(one) && one.row.on.ends_with(":53")),
     ("time_disk_share", |one| calls(one, &DISK) || is_file(one)),
     ("time_child_share", |one| calls(one, &["wait4", "waitid", "vfork"])),
-    ("time_timer_share", |one| one.row.what.ends_with("nanosleep")),
+    ("time_timer_share", |one| one.row.what.ends_with("nanosleep") || one.row.on == TIME_OUT),
     ("time_room_share", |one| {
         let writes = ["write", "send"].iter().any(|begin| one.row.what.starts_with(begin));
         sleeps(one) && is_socket(one) && writes
     }),
     ("time_peer_share", |one| sleeps(one) && is_socket(one)),
+    ("time_collector_share", |one| {
+        let of = |part: &&str| one.row.what.starts_with(part);
+        one.row.state == ThreadState::OwnCode && COLLECTORS.iter().any(of)
+    }),
     ("time_own_code_share", |one| one.row.state == ThreadState::OwnCode),
     ("time_opening_share", |one| calls(one, &OPENING)),
 ];
 /// The rest of the work in the kernel.
 const SYSTEM_CALLS: &str = "time_system_call_share";
 
+/// Beginnings of the names of garbage collectors' functions: of Go, V8, CPython and .NET.
+const COLLECTORS: [&str; 19] = [
+    "runtime.gc",
+    "runtime.(*gc",
+    "runtime.scan",
+    "runtime.greyobject",
+    "runtime.markroot",
+    "runtime.findObject",
+    "runtime.tryDeferToSpanScan",
+    "runtime.(*sweep",
+    "runtime.bgsweep",
+    "runtime.wbBufFlush",
+    "internal/runtime/gc/",
+    "v8::internal::MarkCompact",
+    "v8::internal::MarkingVisitor",
+    "v8::internal::Scaveng",
+    "v8::internal::ConcurrentMarking",
+    "gc_collect_main",
+    "deduce_unreachable",
+    "SVR::gc_heap",
+    "WKS::gc_heap",
+];
 const DISK: [&str; 5] = ["fsync", "fdatasync", "sync_file_range", "msync", "syncfs"];
 const OPENING: [&str; 6] = ["connect", "accept", "accept4", "close", "socket", "shutdown"];
 
@@ -98,20 +124,30 @@ mod tests {
             (Ready, "", "", 0, 4.0),
         ];
         let of_server = [
-            (OwnCode, "price", "", 0, 20.0),
+            (OwnCode, "price", "", 0, 17.0),
+            (OwnCode, "runtime.gcDrain", "", 0, 3.0),
             (Kernel, "fdatasync", "", 0, 4.0),
             (Blocked, "fdatasync", "journal", 0, 8.0),
             (Blocked, "read", "prices", 0, 3.0),
             (Blocked, "write", "pipe 7", 0, 1.0),
             (Asleep, "wait4", "", 0, 5.0),
             (Asleep, "clock_nanosleep", "", 0, 12.0),
-            (Asleep, "epoll_wait", "", 0, 5.0),
+            (Asleep, "epoll_wait", "", 0, 3.0),
+            (Asleep, "epoll_wait", TIME_OUT, 0, 2.0),
             (Ready, "", "", 9, 2.0),
         ];
         let thread = |number, rows: &[(ThreadState, &str, &str, u32, f64)]| {
             let row = |&(state, what, on, with, s): &(ThreadState, &str, &str, u32, f64)| {
                 let with = (with != 0).then_some(with);
-                BudgetRow { state, what: what.into(), on: on.into(), with, s, count: 1000 }
+                BudgetRow {
+                    state,
+                    what: what.into(),
+                    on: on.into(),
+                    with,
+                    s,
+                    count: 1000,
+                    ..Default::default()
+                }
             };
             let rows = rows.iter().map(row).collect();
             ThreadBudget { thread: number, process: number, rows, ..ThreadBudget::default() }
@@ -125,16 +161,17 @@ mod tests {
             found.iter().map(|one| (one.name.as_str(), percent(one))).collect();
         let expected = [
             ("time_child_share", 5),
+            ("time_collector_share", 3),
             ("time_cpu_wait_share", 2),
             ("time_disk_share", 15),
             ("time_lock_share", 0),
             ("time_look_up_share", 10),
             ("time_opening_share", 6),
-            ("time_own_code_share", 20),
+            ("time_own_code_share", 17),
             ("time_peer_share", 7),
             ("time_room_share", 8),
             ("time_system_call_share", 5),
-            ("time_timer_share", 12),
+            ("time_timer_share", 14),
             ("time_wake_up_share", 4),
         ];
         assert_eq!(shares, expected.into());

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use syscalls::Sysno;
+
 /// Times of one thread while a budget went on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -26,6 +28,8 @@ pub struct Times {
     pub lost_ns: u64,
     /// Not on a CPU, by reason, with how often.
     pub off: Vec<(Reason, u64, u64)>,
+    /// Its stacks as it fell asleep.
+    pub asleep: Vec<Asleep>,
     /// Samples on a CPU: system call, or a place of [`call_name`]; address in the program's own
     /// code; count.
     pub samples: Vec<(u16, u64, u64)>,
@@ -38,6 +42,8 @@ pub struct Met {
     pub processes: BTreeMap<u32, u32>,
     /// Addresses of their own code, each behind its process.
     pub addresses: Vec<(u32, u64)>,
+    /// Stacks of each as its threads fell asleep.
+    pub asleep: BTreeMap<u32, Vec<Asleep>>,
 }
 
 impl Times {
@@ -48,6 +54,26 @@ impl Times {
             None => self.off.push((reason, ns, count)),
         }
     }
+
+    /// Returns the stack in which it mostly fell asleep for a reason.
+    pub fn stack(&self, reason: &Reason) -> Option<&Asleep> {
+        let Reason { by, by_clock, .. } = *reason;
+        let same = |one: &&Asleep| Reason { by, by_clock, ..one.why } == *reason;
+        self.asleep.iter().filter(same).max_by_key(|one| one.count)
+    }
+}
+
+/// A stack of a thread as it fell asleep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asleep {
+    /// The reason, without who woke it.
+    pub why: Reason,
+    /// How often it was met among those that were taken.
+    pub count: u64,
+    /// The first words on the stack.
+    pub top: [u64; 16],
+    /// Addresses by frame pointers, the innermost first.
+    pub frames: Vec<u64>,
 }
 
 /// Why a thread is not on a CPU.
@@ -58,6 +84,8 @@ pub struct Reason {
     /// The thread that woke it; where it was ready, the one that had the CPU. 0 is none, or an
     /// interrupt.
     pub by: u32,
+    /// True where its own timer woke it.
+    pub by_clock: bool,
     /// Its system call, or a place of [`call_name`].
     pub call: u16,
     /// The kind of thing that it waits for: a place of `enum` in `bpf/budget.bpf.c`.
@@ -99,94 +127,58 @@ pub const KERNEL_THREAD: u16 = 0xfffe;
 /// The program's own code.
 pub const OWN: u16 = 0xfffd;
 
-/// System calls in which threads sleep or spend time.
-const CALLS: &[(libc::c_long, &str, Use)] = {
-    use Use::*;
-    use libc::*;
-    &[
-        (SYS_read, "read", Descriptor),
-        (SYS_write, "write", Descriptor),
-        (SYS_pread64, "pread64", Descriptor),
-        (SYS_pwrite64, "pwrite64", Descriptor),
-        (SYS_readv, "readv", Descriptor),
-        (SYS_writev, "writev", Descriptor),
-        (SYS_preadv, "preadv", Descriptor),
-        (SYS_pwritev, "pwritev", Descriptor),
-        (SYS_sendto, "sendto", Descriptor),
-        (SYS_recvfrom, "recvfrom", Descriptor),
-        (SYS_sendmsg, "sendmsg", Descriptor),
-        (SYS_recvmsg, "recvmsg", Descriptor),
-        (SYS_sendmmsg, "sendmmsg", Descriptor),
-        (SYS_recvmmsg, "recvmmsg", Descriptor),
-        (SYS_sendfile, "sendfile", Descriptor),
-        (SYS_splice, "splice", Descriptor),
-        (SYS_accept, "accept", Descriptor),
-        (SYS_accept4, "accept4", Descriptor),
-        (SYS_connect, "connect", Descriptor),
-        (SYS_shutdown, "shutdown", Descriptor),
-        (SYS_close, "close", Descriptor),
-        (SYS_fsync, "fsync", Descriptor),
-        (SYS_fdatasync, "fdatasync", Descriptor),
-        (SYS_syncfs, "syncfs", Descriptor),
-        (SYS_sync_file_range, "sync_file_range", Descriptor),
-        (SYS_ftruncate, "ftruncate", Descriptor),
-        (SYS_fallocate, "fallocate", Descriptor),
-        (SYS_getdents64, "getdents64", Descriptor),
-        (SYS_flock, "flock", Descriptor),
-        (SYS_ioctl, "ioctl", Descriptor),
-        (SYS_fcntl, "fcntl", Descriptor),
-        (SYS_fstat, "fstat", Descriptor),
-        (SYS_setsockopt, "setsockopt", Descriptor),
-        (SYS_getsockopt, "getsockopt", Descriptor),
-        (SYS_futex, "futex", Futex),
-        (SYS_nanosleep, "nanosleep", Other),
-        (SYS_clock_nanosleep, "clock_nanosleep", Other),
-        (SYS_ppoll, "ppoll", Poll),
-        #[cfg(target_arch = "x86_64")]
-        (SYS_poll, "poll", Poll),
-        #[cfg(target_arch = "x86_64")]
-        (SYS_select, "select", Other),
-        #[cfg(target_arch = "x86_64")]
-        (SYS_epoll_wait, "epoll_wait", Other),
-        (SYS_pselect6, "pselect6", Other),
-        (SYS_epoll_pwait, "epoll_pwait", Other),
-        (SYS_epoll_ctl, "epoll_ctl", Other),
-        (SYS_io_getevents, "io_getevents", Other),
-        (SYS_io_uring_enter, "io_uring_enter", Other),
-        (SYS_wait4, "wait4", Other),
-        (SYS_waitid, "waitid", Other),
-        (SYS_rt_sigtimedwait, "rt_sigtimedwait", Other),
-        (SYS_rt_sigsuspend, "rt_sigsuspend", Other),
-        (SYS_sched_yield, "sched_yield", Other),
-        (SYS_openat, "openat", Other),
-        (SYS_newfstatat, "newfstatat", Other),
-        (SYS_statx, "statx", Other),
-        (SYS_lseek, "lseek", Other),
-        (SYS_unlinkat, "unlinkat", Other),
-        (SYS_socket, "socket", Other),
-        (SYS_bind, "bind", Other),
-        (SYS_mmap, "mmap", Other),
-        (SYS_munmap, "munmap", Other),
-        (SYS_mprotect, "mprotect", Other),
-        (SYS_madvise, "madvise", Other),
-        (SYS_brk, "brk", Other),
-        (SYS_clone, "clone", Other),
-        (SYS_clone3, "clone3", Other),
-        #[cfg(target_arch = "x86_64")]
-        (SYS_vfork, "vfork", Other),
-        (SYS_execve, "execve", Other),
-        (SYS_exit, "exit", Other),
-        (SYS_exit_group, "exit_group", Other),
-    ]
-};
+/// System calls whose first argument is a descriptor.
+const OF_DESCRIPTORS: &[Sysno] = &[
+    Sysno::read,
+    Sysno::write,
+    Sysno::pread64,
+    Sysno::pwrite64,
+    Sysno::readv,
+    Sysno::writev,
+    Sysno::preadv,
+    Sysno::pwritev,
+    Sysno::sendto,
+    Sysno::recvfrom,
+    Sysno::sendmsg,
+    Sysno::recvmsg,
+    Sysno::sendmmsg,
+    Sysno::recvmmsg,
+    Sysno::sendfile,
+    Sysno::splice,
+    Sysno::accept,
+    Sysno::accept4,
+    Sysno::connect,
+    Sysno::shutdown,
+    Sysno::close,
+    Sysno::fsync,
+    Sysno::fdatasync,
+    Sysno::syncfs,
+    Sysno::sync_file_range,
+    Sysno::ftruncate,
+    Sysno::fallocate,
+    Sysno::getdents64,
+    Sysno::flock,
+    Sysno::ioctl,
+    Sysno::fcntl,
+    Sysno::fstat,
+    Sysno::setsockopt,
+    Sysno::getsockopt,
+];
 
 /// Returns the meaning of the arguments of each system call, by its number.
 pub(super) fn uses() -> [Use; 512] {
     let mut all = [Use::Other; 512];
-    for (number, _, meaning) in CALLS {
-        if let Some(one) = usize::try_from(*number).ok().and_then(|number| all.get_mut(number)) {
-            *one = *meaning;
+    let descriptors = OF_DESCRIPTORS.iter().map(|call| (*call, Use::Descriptor));
+    for (call, meaning) in
+        descriptors.chain([(Sysno::futex, Use::Futex), (Sysno::ppoll, Use::Poll)])
+    {
+        if let Some(one) = all.get_mut(call as usize) {
+            *one = meaning;
         }
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        all[Sysno::poll as usize] = Use::Poll;
     }
     all
 }
@@ -197,8 +189,8 @@ pub fn call_name(call: u16) -> String {
         FAULT => "page faults and interrupts".to_owned(),
         KERNEL_THREAD => "a thread of the kernel".to_owned(),
         OWN => "own code".to_owned(),
-        _ => match CALLS.iter().find(|(number, ..)| *number == libc::c_long::from(call)) {
-            Some((_, name, _)) => (*name).to_owned(),
+        _ => match Sysno::new(usize::from(call)) {
+            Some(known) => known.name().to_owned(),
             None => format!("system call {call}"),
         },
     }
@@ -240,6 +232,18 @@ pub fn thing(reason: &Reason) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_commonest_stack_of_a_reason_is_told_whoever_woke_it() {
+        let why = |call| Reason { call, ..Reason::default() };
+        let one =
+            |call, count, top| Asleep { why: why(call), count, top: [top; 16], frames: vec![] };
+        let asleep = vec![one(0, 1, 1), one(0, 5, 2), one(1, 9, 3)];
+        let times = Times { asleep, ..Times::default() };
+        let stack = times.stack(&Reason { by: 7, ..why(0) });
+        assert_eq!(stack.map(|one| one.top[0]), Some(2));
+        assert_eq!(times.stack(&why(2)), None);
+    }
 
     #[test]
     fn things_are_told_by_what_both_ends_call_them() {

@@ -3,15 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use millstream_record::{Budget, BudgetRow, LOOKS, Probes, ThreadBudget, ThreadState};
+use millstream_record::{Budget, BudgetRow, LOOKS, Probes, TIME_OUT, ThreadBudget, ThreadState};
 
+use super::callers::Callers;
 use super::connections::opened;
 use super::peers::Peers;
 use super::{Absent, Kind, Probe, Turn, limits};
 use crate::bpf::{
-    self, FILE, KERNEL_THREAD, Met, OWN, Off, Opened, Opener, Reason, Times, call_name, thing,
+    self, Asleep, FILE, KERNEL_THREAD, Met, OWN, Off, Opened, Opener, Reason, Times, call_name,
+    thing,
 };
 use crate::names::{Named, process_stacks};
+use crate::symbols::UNKNOWN;
 
 pub(super) const KIND: Kind =
     Kind { name: "budget", open: |_| Ok(Box::new(BudgetProbe::default())) };
@@ -33,6 +36,7 @@ pub(super) struct BudgetProbe {
     /// The programs that count new connections, or the reason why there are none; and the counts.
     opened: Option<Result<Opened, Absent>>,
     counts: Vec<(Opener, u64)>,
+    callers: Callers,
     asked: HashSet<(u32, u64)>,
     answers: Vec<(u32, Named)>,
     found: Option<(Vec<Times>, u64, u64)>,
@@ -51,11 +55,18 @@ impl BudgetProbe {
         self.peers.opened(self.counts.iter().map(|(opener, _)| opener));
         let load = self.load(&met.processes);
         let mut fresh: BTreeMap<u32, Vec<Vec<u64>>> = BTreeMap::new();
-        for &(process, address) in &met.addresses {
-            if load.contains(&process) && self.asked.insert((process, address)) {
+        let mut ask = |process: u32, address: u64| {
+            if self.asked.insert((process, address)) {
                 fresh.entry(process).or_default().push(vec![address]);
             }
+        };
+        for (process, stacks) in met.asleep.iter().filter(|(process, _)| load.contains(process)) {
+            self.callers.look(*process, stacks.iter());
+            let all = stacks.iter().flat_map(|one| self.callers.of(*process, one));
+            all.for_each(|address| ask(*process, *address));
         }
+        let of_load = met.addresses.iter().filter(|(process, _)| load.contains(process));
+        of_load.for_each(|&(process, address)| ask(process, address));
         let asked = |(process, stacks)| (process, process_stacks(process, stacks));
         self.answers.extend(fresh.into_iter().map(asked));
     }
@@ -115,7 +126,11 @@ impl Probe for BudgetProbe {
                     own.map(move |(_, address, _)| (process, *address)).collect::<Vec<_>>()
                 };
                 let addresses = found.0.iter().flat_map(of).collect();
-                self.look(&Met { processes, addresses });
+                let mut asleep: BTreeMap<u32, Vec<Asleep>> = BTreeMap::new();
+                for one in &found.0 {
+                    asleep.entry(one.process).or_default().extend(one.asleep.iter().cloned());
+                }
+                self.look(&Met { processes, addresses, asleep });
                 self.found = Some(found);
                 if let Some(Ok(_)) = &self.opened {
                     self.opened = None;
@@ -136,10 +151,8 @@ impl Probe for BudgetProbe {
         let mut functions: HashMap<(u32, u64), String> = HashMap::new();
         for (process, named) in std::mem::take(&mut self.answers) {
             let stacks = named.stacks().to_vec();
-            for (stack, names) in stacks.into_iter().zip(named.wait()) {
-                functions
-                    .extend(stack.into_iter().zip(names).map(|(at, name)| ((process, at), name)));
-            }
+            let named = stacks.into_iter().flatten().zip(named.wait().into_iter().flatten());
+            functions.extend(named.map(|(at, name)| ((process, at), name)));
         }
         let process_of: HashMap<u32, u32> =
             times.iter().map(|one| (one.thread, one.process)).collect();
@@ -179,6 +192,11 @@ impl Probe for BudgetProbe {
                 one,
                 &process_of,
                 |at| functions.get(&(one.process, at)).cloned(),
+                |asleep| {
+                    let all = self.callers.of(one.process, asleep).iter();
+                    let names = all.map_while(|at| functions.get(&(one.process, *at)).cloned());
+                    names.take_while(|name| name != UNKNOWN).take(limits::STACK).collect()
+                },
                 |name| self.peers.path_of(one.process, name).map(str::to_owned),
             ),
         };
@@ -214,12 +232,15 @@ fn rows(
     times: &Times,
     process_of: &HashMap<u32, u32>,
     function: impl Fn(u64) -> Option<String>,
+    callers: impl Fn(&Asleep) -> Vec<String>,
     path: impl Fn(&str) -> Option<String>,
 ) -> Vec<BudgetRow> {
     let thing = |why: &Reason| {
         let name = thing(why);
         let whole = if why.kind == FILE { path(&name) } else { None };
-        whole.unwrap_or(name)
+        let is_over =
+            why.by_clock && name.is_empty() && !call_name(why.call).ends_with("nanosleep");
+        whole.unwrap_or(if is_over { TIME_OUT.to_owned() } else { name })
     };
     let mut rows: Vec<BudgetRow> = Vec::new();
     let mut add = |row: BudgetRow| {
@@ -240,7 +261,7 @@ fn rows(
     for (call, address, count) in &times.samples {
         let s = times.ran_ns as f64 / 1e9 * *count as f64 / all as f64;
         let (state, what) = match *call {
-            OWN => (ThreadState::OwnCode, function(*address).unwrap_or_else(|| "[unknown]".into())),
+            OWN => (ThreadState::OwnCode, function(*address).unwrap_or_else(|| UNKNOWN.to_owned())),
             call => (ThreadState::Kernel, call_name(call)),
         };
         add(BudgetRow { state, what, s, ..BudgetRow::default() });
@@ -263,7 +284,8 @@ fn rows(
         let with = with.or(Some(why.by)).filter(|by| *by != 0);
         let looks = why.state == Off::Ready && with == Some(std::process::id());
         let (what, with) = if looks { (LOOKS.to_owned(), None) } else { (what, with) };
-        add(BudgetRow { state, what, on, with, s: *ns as f64 / 1e9, count: *count });
+        let stack = times.stack(why).map_or_else(Vec::new, &callers);
+        add(BudgetRow { state, what, on, with, stack, s: *ns as f64 / 1e9, count: *count });
     }
     add(untold("no room was left for its reasons", times.lost_ns));
     let told = times.off.iter().map(|(_, ns, _)| ns).sum::<u64>() + times.on_ns + times.lost_ns;

@@ -36,5 +36,7 @@ pub(super) const ENGINE_PATIENCE: Duration = Duration::from_millis(100);
 pub(super) const CONNECTIONS: usize = 16;
 /// Threads that a budget keeps, those with the most time on a CPU.
 pub(super) const BUDGET_THREADS: usize = 256;
+/// Functions of a stack as a thread fell asleep, from the innermost.
+pub(super) const STACK: usize = 8;
 /// Descriptors of a process that are looked at for connections.
 pub(super) const DESCRIPTORS: usize = 4096;

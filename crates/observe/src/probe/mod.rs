@@ -6,6 +6,7 @@
 //! recorded with the rest.
 
 mod budget;
+mod callers;
 mod connections;
 mod context;
 mod counters;

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use aya::maps::{Array, HashMap, MapData};
+use aya::maps::{Array, HashMap, MapData, StackTraceMap};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::{BtfTracePoint, PerfEvent};
 use aya::{Btf, Ebpf, EbpfLoader};
 use nix::time::{ClockId, clock_gettime};
 
+use super::lists::addresses;
 use super::{because, refused};
-use crate::bpf::budget::{Met, Off, Reason, Times, uses};
+use crate::bpf::budget::{Asleep, Met, Off, Reason, Times, uses};
 use crate::{Absent, in_one_line};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/budget.bpf.o");
@@ -21,8 +22,11 @@ const TRACEPOINTS: [&str; 4] =
 /// everywhere.
 const SAMPLES_HZ: u64 = 499;
 
+/// In the place of who woke a thread: its own timer.
+const CLOCK: u32 = u32::MAX;
+
 /// Words of `struct thread`, of `struct reason` and of `.bss`.
-type Thread = [u64; 28];
+type Thread = [u64; 29];
 type Key = [u64; 4];
 type Globals = [u64; 2];
 
@@ -74,9 +78,27 @@ impl Budget {
         let process = |words: &Thread| words[21] as u32;
         let pair = |words: &Thread| (process(words), (words[21] >> 32) as u32);
         let own = self.samples()?.into_iter().filter(|(key, _)| key[1] != 0);
-        let own =
-            own.filter_map(|(key, _)| Some((process(threads.get(&(key[0] as u32))?), key[1])));
-        Ok(Met { processes: threads.values().map(pair).collect(), addresses: own.collect() })
+        let of_thread = |thread: u64| threads.get(&(thread as u32)).map(process);
+        let addresses = own.filter_map(|(key, _)| Some((of_thread(key[0])?, key[1]))).collect();
+        let mut asleep: BTreeMap<u32, Vec<Asleep>> = BTreeMap::new();
+        for (thread, one) in self.asleep()? {
+            if let Some(process) = of_thread(thread.into()) {
+                asleep.entry(process).or_default().push(one);
+            }
+        }
+        Ok(Met { processes: threads.values().map(pair).collect(), addresses, asleep })
+    }
+
+    /// Returns the stacks of threads as they fell asleep.
+    fn asleep(&self) -> Result<Vec<(u32, Asleep)>, Absent> {
+        let sleepers: HashMap<&MapData, [u64; 5], [u64; 17]> = self.map("sleepers")?;
+        let traces: StackTraceMap<&MapData> = self.map("stacks")?;
+        let one = |entry: Result<([u64; 5], [u64; 17]), _>| {
+            let ([a, b, c, d, stack], [count, top @ ..]) = entry.map_err(odd)?;
+            let (thread, why) = reason(&[a, b, c, d]);
+            Ok((thread, Asleep { why, count, top, frames: addresses(&traces, stack) }))
+        };
+        sleepers.iter().map(one).collect()
     }
 
     /// Returns the threads that have a place, with their numbers.
@@ -104,6 +126,11 @@ impl Budget {
             let (thread, reason) = reason(&key);
             if let Ok(at) = all.binary_search_by_key(&thread, |one| one.thread) {
                 all[at].add(reason, ns, count);
+            }
+        }
+        for (thread, asleep) in self.asleep()? {
+            if let Ok(at) = all.binary_search_by_key(&thread, |one| one.thread) {
+                all[at].asleep.push(asleep);
             }
         }
         for (key, count) in self.samples()? {
@@ -164,9 +191,12 @@ fn reason(key: &Key) -> (u32, Reason) {
         3 => Off::Blocked,
         _ => Off::Asleep,
     };
+    let by = (first >> 32) as u32;
+    let by_clock = by == CLOCK;
     let reason = Reason {
         state,
-        by: (first >> 32) as u32,
+        by: if by_clock { 0 } else { by },
+        by_clock,
         call: second as u16,
         kind: (second >> 16) as u8,
         near: (second >> 32) as u16,

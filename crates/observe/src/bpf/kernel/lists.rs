@@ -115,7 +115,7 @@ impl Sampled {
 }
 
 /// Returns the addresses of a stack; none where its number is that of an error.
-fn addresses<T: Borrow<MapData>>(traces: &StackTraceMap<T>, id: u64) -> Vec<u64> {
+pub(super) fn addresses<T: Borrow<MapData>>(traces: &StackTraceMap<T>, id: u64) -> Vec<u64> {
     let Ok(id) = u32::try_from(id) else { return vec![] };
     let Ok(trace) = traces.get(&id, 0) else { return vec![] };
     trace.frames().iter().map(|frame| frame.ip).collect()
