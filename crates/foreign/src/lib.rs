@@ -71,8 +71,9 @@ pub fn read_name(path: impl AsRef<Path>) -> io::Result<String> {
 }
 
 fn cleaned(bytes: &[u8], is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let is_plain = bytes.iter().all(|byte| matches!(byte, b' '..=b'~'));
     if let Ok(text) = std::str::from_utf8(bytes)
-        && !text.contains(&is_unsafe)
+        && (is_plain || !text.contains(&is_unsafe))
     {
         return Cow::Borrowed(text);
     }

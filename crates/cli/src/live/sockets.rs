@@ -13,7 +13,7 @@ use super::columns::{columns, row};
 use super::histogram::{bars, set_count};
 use super::network::answer;
 use super::{Of, Which, engines};
-use crate::output::{out, out_json};
+use crate::output::{out, versioned};
 
 /// For `ss --help` and others.
 pub const HELP: &str = "\
@@ -36,6 +36,9 @@ pub struct Queue {
     json: bool,
 }
 
+/// Text that is written at a time.
+const TEXT_BYTES: usize = 64 << 10;
+
 /// Shows the queues of a socket.
 pub fn queue(arguments: &Queue) -> Result<ExitCode, Error> {
     engines::each(arguments.of.place(), arguments.json, |segment| queue_of(segment, arguments))
@@ -43,37 +46,52 @@ pub fn queue(arguments: &Queue) -> Result<ExitCode, Error> {
 
 fn queue_of(segment: &Segment, arguments: &Queue) -> Result<(), Error> {
     let verbose = if arguments.verbose { " -v" } else { "" };
-    let mut sizes = Sizes::default();
-    ask(segment, &format!("queue {}{verbose}", arguments.id), |line| match &line.kind[..] {
-        _ if arguments.json => out_json(object(&line)),
-        "queue" => {
-            let fields = line.fields.iter().filter(|(key, _)| key != "side");
-            let fields: Vec<String> =
-                fields.map(|(key, value)| format!("  {key:<18}{value}\n")).collect();
-            out(&format!("{} queue\n{}", shown(&line, "side"), fields.concat()))
+    let (mut sizes, mut text) = (Sizes::default(), String::new());
+    ask(segment, &format!("queue {}{verbose}", arguments.id), |line| {
+        match &line.kind[..] {
+            _ if arguments.json => text += &format!("{}\n", versioned(object(&line))),
+            "queue" => {
+                let fields = line.fields.iter().filter(|(key, _)| key != "side");
+                let fields: Vec<String> =
+                    fields.map(|(key, value)| format!("  {key:<18}{value}\n")).collect();
+                text += &format!("{} queue\n{}", shown(&line, "side"), fields.concat());
+            }
+            "waiting" | "socket" => {
+                text += &format!(
+                    "{:<8}{:>12}  {:<24}{}\n",
+                    shown(&line, "state"),
+                    shown(&line, "id"),
+                    shown(&line, "remote"),
+                    line.get("age_us").map_or_else(String::new, |us| format!("since {us} us")),
+                );
+            }
+            "segment" => show_segment(&line, &mut text),
+            _ => sizes.take(&line),
         }
-        "waiting" | "socket" => out(&format!(
-            "{:<8}{:>12}  {:<24}{}\n",
-            shown(&line, "state"),
-            shown(&line, "id"),
-            shown(&line, "remote"),
-            line.get("age_us").map_or_else(String::new, |us| format!("since {us} us")),
-        )),
-        "segment" => out(&format!(
-            "{:<8}{:>20}{:>10}{:>10}{:>8}{:>5}\n",
-            shown(&line, "side"),
-            shown(&line, "position"),
-            shown(&line, "payload_bytes"),
-            shown(&line, "held_bytes"),
-            shown(&line, "offset_bytes"),
-            shown(&line, "references")
-        )),
-        _ => {
-            sizes.take(&line);
-            Ok(())
+        match text.len() {
+            ..TEXT_BYTES => Ok(()),
+            _ => out(&std::mem::take(&mut text)),
         }
     })?;
-    if arguments.json { Ok(()) } else { out(&sizes.text()) }
+    out(&(text + &sizes.text()))
+}
+
+/// Adds the line of a segment, of which there may be many.
+fn show_segment(line: &Record, text: &mut String) {
+    let widths = [
+        ("position", 20),
+        ("payload_bytes", 10),
+        ("held_bytes", 10),
+        ("offset_bytes", 8),
+        ("references", 5),
+    ];
+    text.push_str(&format!("{:<8}", shown(line, "side")));
+    for (key, width) in widths {
+        let value = line.get(key).filter(|value| !value.is_empty()).unwrap_or("-");
+        text.extend(std::iter::repeat_n(' ', width - value.len().min(width)));
+        text.push_str(value);
+    }
+    text.push('\n');
 }
 
 /// Arguments of `census`.

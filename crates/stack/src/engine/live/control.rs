@@ -3,8 +3,9 @@
 //! A client connects to the Unix socket beside the segment, sends a line with its question, and
 //! gets lines ([`Record`](millstream_live::Record)) up to `end` or `error`. The engine answers
 //! between turns. One client is served a turn, with one page: so many slots of tables, pieces of
-//! queues and bytes, whatever there is in all ([`answers`]). A page is made when the one before has
-//! left. So no turn is long, and a page that nobody reads is not made.
+//! queues and bytes, whatever there is in all ([`answers`]). Where turns are far apart it gets a
+//! few more, for a quarter of the time since it was served. A page is made when the one before has
+//! left. So no turn is long for it, and a page that nobody reads is not made.
 //!
 //! Few clients are served at once, and only those of the engine's user. One that does not ask, or
 //! does not read, is dropped after a while; so is one that says more than its question. Each is
@@ -30,6 +31,10 @@ const CLIENTS: usize = 16;
 /// The longest time a client may take to ask, and to read something.
 const TO_ASK: Duration = Duration::from_millis(250);
 const TO_READ: Duration = Duration::from_secs(2);
+/// The part of the time since a client was served that goes into its next pages, beyond the first;
+/// and pages of a turn.
+const SHARE: u32 = 4;
+const PAGES: usize = 8;
 /// Bytes of a question.
 const QUESTION_BYTES: usize = 128;
 /// Time after which the engine tries again to accept a client when it could not (the process has no
@@ -59,6 +64,8 @@ struct Client {
     until: Instant,
     /// It took nothing when it was served last.
     is_full: bool,
+    /// The time at which it was served last.
+    served: Instant,
 }
 
 impl Control {
@@ -108,11 +115,12 @@ impl Control {
             sent: 0,
             until: now + TO_ASK,
             is_full: false,
+            served: now,
         });
         stats.times_full += u64::from(self.clients.len() == CLIENTS);
     }
 
-    /// Serves one client with one page at most, and drops those whose time is up.
+    /// Serves one client, and drops those whose time is up.
     pub fn serve(&mut self, engine: &mut Engine, stats: &mut ClientStats, now: Instant) {
         self.clients.retain(|client| {
             let is_late = client.until <= now;
@@ -130,7 +138,7 @@ impl Control {
         }
         let at = self.next % self.clients.len();
         self.next = at + 1;
-        match self.clients[at].serve(engine, now) {
+        match self.clients[at].serve_in_time(engine, now) {
             Ok(Served::InPart) => return,
             Ok(Served::Answered) => stats.answered += 1,
             Ok(Served::Refused) => stats.refused += 1,
@@ -167,6 +175,23 @@ impl Client {
     /// Returns true if it can be told more at once.
     fn is_busy(&self) -> bool {
         self.answer.is_some() && !self.is_full
+    }
+
+    /// Serves it with a page, and with more of them for its part of the time.
+    fn serve_in_time(&mut self, engine: &mut Engine, now: Instant) -> Result<Served, ClientDrop> {
+        let share = now.saturating_duration_since(self.served) / SHARE;
+        let (until, mut pages) = (engine.clock.now() + share, 1);
+        self.served = now;
+        let mut served = self.serve(engine, now)?;
+        while matches!(served, Served::InPart)
+            && self.is_busy()
+            && pages < PAGES
+            && engine.clock.now() < until
+        {
+            served = self.serve(engine, now)?;
+            pages += 1;
+        }
+        Ok(served)
     }
 
     /// Reads its question, and sends part of the answer.

@@ -259,7 +259,7 @@ fn a_queue_is_told_piece_by_piece_and_counted_a_page_at_a_time() {
     assert!(queue.get("flags").expect("words").contains("readable"), "{queue:?}");
     // No page looks at more than its part.
     for page in &all {
-        assert!(page.lines().filter(|line| line.starts_with("segment ")).count() <= 128);
+        assert!(page.lines().filter(|line| line.starts_with("segment ")).count() <= 256);
     }
     let all = pages(&mut near, "census");
     let counted = lines(&all, "sizes").next().expect("it");
@@ -306,7 +306,7 @@ fn datagrams_that_wait_are_told_and_counted_too() {
         });
     }
     let all = pages(&mut engine, "queue udp0.0 -v");
-    assert_eq!((lines(&all, "segment").count(), all.len()), (COUNT, COUNT.div_ceil(128)));
+    assert_eq!((lines(&all, "segment").count(), all.len()), (COUNT, COUNT.div_ceil(256)));
     let all = pages(&mut engine, "census");
     assert_eq!(lines(&all, "sizes").next().expect("it").number("segments"), Some(COUNT as u64));
     assert!(all.len() >= COUNT / 512, "{} pages", all.len());

@@ -31,7 +31,7 @@ pub(super) const STEPS: usize = 512;
 const SLOT_STEPS: usize = 4;
 
 /// Bytes of a page, beyond which it gets no other line.
-pub(super) const PAGE_BYTES: usize = 8 << 10;
+pub(super) const PAGE_BYTES: usize = 32 << 10;
 
 /// The answer to an unknown question.
 const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census [-x], links, neigh, route [PREFIX | get ADDRESS], \

@@ -18,7 +18,7 @@ use crate::stages::Histogram;
 const EXACT_SIZES: usize = 1024;
 
 /// Steps of a piece that is shown.
-const SHOWN_STEPS: usize = 4;
+const SHOWN_STEPS: usize = 2;
 
 /// Numbers of surveys, so that a queue tells them apart.
 static SURVEYS: AtomicU64 = AtomicU64::new(0);
@@ -272,9 +272,17 @@ fn receive_flags(socket: &TcpSocket) -> String {
 
 fn show_piece(side: &str, piece: &Piece, text: &mut String) {
     let mut line = Fields::begin(text, "segment");
-    line.put("side", side).put("position", piece.position);
-    line.put("payload_bytes", piece.bytes).put("held_bytes", piece.held_bytes);
-    line.put("offset_bytes", piece.offset_bytes).put("references", piece.references);
+    line.put("side", side);
+    let numbers = [
+        ("position", piece.position),
+        ("payload_bytes", piece.bytes as u64),
+        ("held_bytes", piece.held_bytes as u64),
+        ("offset_bytes", piece.offset_bytes as u64),
+        ("references", u64::from(piece.references)),
+    ];
+    for (key, number) in numbers {
+        line.put_number(key, number);
+    }
     line.end();
 }
 

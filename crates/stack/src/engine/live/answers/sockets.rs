@@ -170,7 +170,7 @@ fn connection(socket: &TcpSocket, line: &mut Fields<'_>) {
         ("last_data_received_us", info.last_data_received_us),
     ];
     for (key, number) in numbers {
-        line.put(key, number);
+        line.put_number(key, number);
     }
     // A field that has no value yet, or no limit, is absent.
     let measured = |number: u64| (number != 0).then_some(number);
@@ -183,6 +183,6 @@ fn connection(socket: &TcpSocket, line: &mut Fields<'_>) {
         ("pacing_rate_bytes_per_s", measured(info.pacing_rate_bytes_per_s)),
     ];
     for (key, number) in more.into_iter().filter_map(|(key, number)| Some((key, number?))) {
-        line.put(key, number);
+        line.put_number(key, number);
     }
 }

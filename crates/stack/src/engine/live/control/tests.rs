@@ -60,6 +60,41 @@ fn an_engine_that_sleeps_answers_who_asks() {
     assert_eq!(clients(&engine), 0);
 }
 
+/// The clock stands still, so that pages take no time: turns at one time have one each, and turns
+/// that are apart have more.
+#[test]
+fn who_asks_an_engine_of_long_turns_is_told_more_in_a_turn() {
+    let turns = |apart: Duration| {
+        let there = Temporary::new("apart");
+        let pool = millstream_packet::Pool::new(millstream_packet::PoolConfig::default());
+        let config = crate::EngineConfig::new(pool.expect("a pool")).live(there.config());
+        let mut engine =
+            Engine::new(config.clock(crate::clock::Clock::stopped())).expect("an engine");
+        for port in 1..=500 {
+            let own = (std::net::Ipv4Addr::UNSPECIFIED, port).into();
+            engine.sockets().udp_bind(own).expect("a socket");
+        }
+        engine.turn(Instant::from_nanos(1_000_000));
+        let mut stream = open(&engine).expect("a client");
+        stream.write_all(b"ss\n").expect("asked");
+        let (mut now, mut turns) = (engine.now() + Duration::from_millis(10), 0);
+        loop {
+            engine.turn(now);
+            (now, turns) = (now + apart, turns + 1);
+            let (mut answer, mut part) = (Vec::new(), [0; 65_536]);
+            while let Ok(len @ 1..) = stream.read(&mut part) {
+                answer.extend_from_slice(&part[..len]);
+            }
+            if answer.ends_with(b"end\n") {
+                return turns;
+            }
+            assert!(turns < 1_000, "it ends");
+        }
+    };
+    let (one, more) = (turns(Duration::ZERO), turns(Duration::from_millis(1)));
+    assert!(one >= 4 && 2 * more <= one, "{one} turns, and {more}");
+}
+
 #[test]
 fn who_says_too_much_or_goes_away_is_dropped() {
     let there = Temporary::new("garbage");
