@@ -36,12 +36,16 @@ Examples:
   millstream probe --histograms -- iperf3 -c 192.0.2.1
   millstream probe --profile 99 --stacks 20 --flame flame.svg --count 10
   millstream probe --uprobe /usr/lib/x86_64-linux-gnu/libc.so.6:malloc --count 5
+  millstream probe --uprobe ./server:Engine::turn --uprobe ./server:mmap --inside ./server:engine::rx::receive --count 5
   millstream probe --kernel-function tcp_v4_rcv --count 5
   millstream probe --budget -- wrk -d 5 http://127.0.0.1/    # where the time of both ends goes
   millstream probe --budget --process 1234 --count 5
 
 At the end: who sent interrupts to other CPUs and for what, who waited for which lock, latencies by powers of two, and what the
 programs cost. Nothing on this machine is changed. With a command it ends with the command.";
+
+/// Functions of programs that are timed at once.
+const FUNCTIONS: usize = 16;
 
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
@@ -68,9 +72,13 @@ pub struct Arguments {
     /// Write the profile to this file as a flame graph (SVG)
     #[arg(long, value_name = "FILE", requires = "profile")]
     flame: Option<PathBuf>,
-    /// Time a function of a program or library, in every process that runs it
-    #[arg(long, value_name = "PATH:SYMBOL", value_parser = function)]
-    uprobe: Option<(PathBuf, String)>,
+    /// Time a function of a program or library, in every process that runs it; of Rust by its path,
+    /// or the end of that. May be given 16 times
+    #[arg(long, value_name = "PATH:FUNCTION", value_parser = function)]
+    uprobe: Vec<(PathBuf, String)>,
+    /// Time the functions of --uprobe only while this one runs, in the same thread
+    #[arg(long, value_name = "PATH:FUNCTION", value_parser = function, requires = "uprobe")]
+    inside: Option<(PathBuf, String)>,
     /// Time a function of the kernel, where it lets programs be attached to functions (fentry)
     #[arg(long, value_name = "NAME")]
     kernel_function: Option<String>,
@@ -94,11 +102,12 @@ pub struct Arguments {
 }
 
 fn function(text: &str) -> Result<(PathBuf, String), String> {
-    match text.rsplit_once(':') {
+    // A path of Rust has colons, too.
+    match text.split_once(':') {
         Some((path, symbol)) if !path.is_empty() && !symbol.is_empty() => {
             Ok((PathBuf::from(path), symbol.to_owned()))
         }
-        _ => Err("is no PATH:SYMBOL".to_owned()),
+        _ => Err("is no PATH:FUNCTION".to_owned()),
     }
 }
 
@@ -110,6 +119,9 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
         .ok_or_else(|| {
             Error::Refused(format!("--interval {}: 0.01 at least", arguments.interval))
         })?;
+    if arguments.uprobe.len() > FUNCTIONS {
+        return Err(Error::Refused(format!("--uprobe: {FUNCTIONS} functions at most")));
+    }
     let interrupt = Interrupt::from_signals()?;
     let mut json = arguments
         .json
@@ -118,14 +130,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
         .transpose()?;
     let programs = match arguments.no_bpf {
         true => Err(Absent("--no-bpf".to_owned())),
-        false => watch_kernel(&Want {
-            no_system_calls: arguments.no_system_calls,
-            histograms: arguments.histograms,
-            profile_hz: arguments.profile.map(u64::from),
-            function: arguments.uprobe.clone(),
-            kernel_function: arguments.kernel_function.clone(),
-        })
-        .and_then(|()| kernel()),
+        false => watch_kernel(&wanted(arguments)).and_then(|()| kernel()),
     };
     let programs = programs.as_deref();
     let refuse = |why: Absent| Error::Refused(why.0);
@@ -201,6 +206,18 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
         return Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)));
     }
     Ok(exits::unless_interrupted(interrupt.is_raised() && arguments.count.is_some()))
+}
+
+/// Returns what is to be looked at in the kernel.
+fn wanted(arguments: &Arguments) -> Want {
+    Want {
+        no_system_calls: arguments.no_system_calls,
+        histograms: arguments.histograms,
+        profile_hz: arguments.profile.map(u64::from),
+        functions: arguments.inside.iter().chain(&arguments.uprobe).cloned().collect(),
+        only_inside: arguments.inside.is_some(),
+        kernel_function: arguments.kernel_function.clone(),
+    }
 }
 
 /// Tells where the time of the processes `roots` and of those that they wait for went.

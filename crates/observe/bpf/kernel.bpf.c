@@ -52,6 +52,7 @@ struct {
 
 /* Set by the loader before the programs are loaded: the verifier takes out what is not wanted. */
 const volatile u32 want_histograms = 0;
+const volatile u32 only_inside = 0; /* functions are timed inside the first one alone */
 const volatile u32 cpu_words = 1;  /* words of a CPU mask that hold CPUs of this machine */
 const volatile u32 stack_every = 16; /* of how many cross-calls one has its stack taken; a power of two */
 
@@ -77,10 +78,12 @@ struct {
 	TYPE(value, struct histogram);
 } irq_times SEC(".maps");
 
-/* Place 0: waits for locks that are held; place 1: the function given by the user; place 2: the function of the kernel. */
+/* Place 0: waits for locks that are held; place 1: the function of the kernel; then the functions of programs. */
+#define KERNEL_FUNCTION 1
+#define FIRST_FUNCTION 2
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, 3);
+	UINT(max_entries, FIRST_FUNCTION); /* the loader adds the functions */
 	TYPE(key, u32);
 	TYPE(value, struct histogram);
 } other_times SEC(".maps");
@@ -451,7 +454,12 @@ int cpu_clock(void *ctx)
 	return 0;
 }
 
-/* ---- a function of a program, or of the kernel: from its entry to its return ---- */
+/* ---- functions of programs, and one of the kernel: from their entry to their return ---- */
+
+struct call {
+	struct runner who;
+	u32 place;
+};
 
 struct entry {
 	u64 began;
@@ -461,34 +469,27 @@ struct entry {
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, 16384);
-	TYPE(key, struct runner);
+	TYPE(key, struct call);
 	TYPE(value, struct entry);
 } entered SEC(".maps");
 
-struct {
-	UINT(type, MAP_HASH);
-	UINT(max_entries, 16384);
-	TYPE(key, struct runner);
-	TYPE(value, struct entry);
-} kernel_entered SEC(".maps");
-
-INLINE int enter(void *map)
+INLINE int enter(u32 place)
 {
-	struct runner who = me();
-	struct entry *outer = map_lookup(map, &who);
+	struct call call = { .who = me(), .place = place };
+	struct entry *outer = map_lookup(&entered, &call);
 	if (outer) {
 		outer->inside += 1;
 		return 0;
 	}
 	struct entry entry = { .began = now_ns() };
-	map_update(map, &who, &entry, BPF_ANY);
+	map_update(&entered, &call, &entry, BPF_ANY);
 	return 0;
 }
 
-INLINE int leave(void *map, u32 place)
+INLINE int leave(u32 place)
 {
-	struct runner who = me();
-	struct entry *entry = map_lookup(map, &who);
+	struct call call = { .who = me(), .place = place };
+	struct entry *entry = map_lookup(&entered, &call);
 	if (!entry)
 		return 0;
 	/* Of calls inside itself the outermost is timed. */
@@ -497,31 +498,36 @@ INLINE int leave(void *map, u32 place)
 		return 0;
 	}
 	note(&other_times, place, now_ns() - entry->began);
-	map_delete(map, &who);
+	map_delete(&entered, &call);
 	return 0;
 }
 
+/* The cookie is the number of the function. */
 SEC("uprobe")
 int function_entry(void *ctx)
 {
-	return enter(&entered);
+	struct call around = { .who = me(), .place = FIRST_FUNCTION };
+	u32 place = FIRST_FUNCTION + (u32)attach_cookie(ctx);
+	if (only_inside && place != FIRST_FUNCTION && !map_lookup(&entered, &around))
+		return 0;
+	return enter(place);
 }
 
 SEC("uretprobe")
 int function_return(void *ctx)
 {
-	return leave(&entered, 1);
+	return leave(FIRST_FUNCTION + (u32)attach_cookie(ctx));
 }
 
 /* The loader names the function. */
 SEC("fentry/any")
 int kernel_entry(void *ctx)
 {
-	return enter(&kernel_entered);
+	return enter(KERNEL_FUNCTION);
 }
 
 SEC("fexit/any")
 int kernel_return(void *ctx)
 {
-	return leave(&kernel_entered, 2);
+	return leave(KERNEL_FUNCTION);
 }

@@ -47,6 +47,7 @@ static long (*const read_user)(void *to, u32 size, const void *from) = (void *)1
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*const read_kernel_text)(void *to, u32 size, const void *from) = (void *)115;
 static struct task_struct *(*const current_task)(void) = (void *)158;
+static u64 (*const attach_cookie)(void *ctx) = (void *)174;
 static struct pt_regs *(*const registers_of)(struct task_struct *task) = (void *)175;
 
 struct files_struct;

@@ -223,17 +223,24 @@ fn a_sample_for_which_there_is_no_room_is_counted() {
     assert!(kernel.samples().unwrap().len() >= 8192);
 }
 
+/// Of two functions one is timed each time, and the other one only where the first one calls it.
 #[test]
-fn a_function_of_this_program_is_timed() {
-    #[unsafe(no_mangle)]
+fn functions_of_this_program_are_timed_inside_another_alone() {
     #[inline(never)]
-    extern "C" fn millstream_timed_function(n: u64) -> u64 {
+    fn timed_function(n: u64) -> u64 {
         std::hint::black_box(n) + 1
     }
+    #[unsafe(no_mangle)]
+    #[inline(never)]
+    extern "C" fn millstream_function_around(n: u64) -> u64 {
+        timed_function(std::hint::black_box(n)) + 1
+    }
     let path = std::env::current_exe().unwrap();
+    let function = |name: &str| (path.clone(), name.to_owned());
     let want = Want {
         no_system_calls: true,
-        function: Some((path, "millstream_timed_function".into())),
+        functions: vec![function("millstream_function_around"), function("timed_function")],
+        only_inside: true,
         ..Want::default()
     };
     let Some(kernel) = open(&want) else { return };
@@ -242,11 +249,16 @@ fn a_function_of_this_program_is_timed() {
         return println!("NOT RUN: {why}");
     }
     for n in 0..100 {
-        millstream_timed_function(n);
+        timed_function(millstream_function_around(n));
+        timed_function(n);
     }
     let all = kernel.histograms().unwrap();
-    let calls = all.iter().filter(|one| one.place == Place::Function).map(|one| one.count);
-    assert_eq!(calls.sum::<u64>(), 100);
+    let calls = |number: u32| {
+        let those = all.iter().filter(|one| one.place == Place::Function(number));
+        those.map(|one| one.count).sum::<u64>()
+    };
+    assert_eq!([calls(0), calls(1)], [100, 100]);
+    assert_eq!(kernel.name_of(Place::Function(1)), "function timed_function");
 }
 
 #[test]

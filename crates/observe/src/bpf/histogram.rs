@@ -17,8 +17,8 @@ pub enum Place {
     SystemCall(u32),
     /// Waits for locks that are held.
     LockWait,
-    /// The function that was asked for.
-    Function,
+    /// A function of a program, by its place among those that were asked for.
+    Function(u32),
     /// The function of the kernel that was asked for.
     KernelFunction,
 }
@@ -34,7 +34,7 @@ impl Place {
             }
             Self::SystemCall(number) => format!("system_call_{number}"),
             Self::LockWait => "lock_wait".into(),
-            Self::Function => "function".into(),
+            Self::Function(number) => format!("function_{number}"),
             Self::KernelFunction => "kernel_function".into(),
         }
     }

@@ -56,8 +56,10 @@ pub struct Want {
     pub histograms: bool,
     /// Samples of both stacks on every CPU, this often in a second.
     pub profile_hz: Option<u64>,
-    /// A file of a program or library, and a function in it that is timed.
-    pub function: Option<(PathBuf, String)>,
+    /// Files of programs or libraries, each with a function in it that is timed.
+    pub functions: Vec<(PathBuf, String)>,
+    /// The others are timed while the first function runs alone.
+    pub only_inside: bool,
     /// A function of the kernel that is timed, where fentry is allowed.
     pub kernel_function: Option<String>,
 }

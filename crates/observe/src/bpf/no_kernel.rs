@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use super::{
-    Cost, Counter, Counters, CrossCall, Histogram, LockWait, Program, Sample, SystemCalls, Want,
+    Cost, Counter, Counters, CrossCall, Histogram, LockWait, Place, Program, Sample, SystemCalls,
+    Want,
 };
 use crate::Absent;
 
@@ -23,6 +24,10 @@ impl Kernel {
     }
 
     pub fn absent(&self) -> &BTreeMap<Program, String> {
+        match *self {}
+    }
+
+    pub fn name_of(&self, _: Place) -> String {
         match *self {}
     }
 

@@ -187,7 +187,10 @@ impl Probe for KernelProbe {
         record.cross_calls = cross_calls(&self.lists.calls, &sent, &self.cpus);
         record.call_requests = cross_calls(&self.lists.calls, &requested, &self.cpus);
         record.lock_waits = lock_waits(&self.lists.waits, &self.last_lists.waits);
-        record.histograms = histograms(&self.lists.histograms, &self.last_lists.histograms);
+        record.histograms =
+            histograms(&self.lists.histograms, &self.last_lists.histograms, |place| {
+                self.kernel.name_of(place)
+            });
         let lost = record.counts.get(&Counter::LostSamples.key());
         record.profile = self.profile.finish(&self.cpus, lost);
         for (program, cost) in &self.cost {
@@ -360,7 +363,11 @@ fn lock_waits(before: &[LockWait], now: &[LockWait]) -> Vec<LockWaitRecord> {
         .collect()
 }
 
-fn histograms(before: &[Histogram], now: &[Histogram]) -> Vec<HistogramRecord> {
+fn histograms(
+    before: &[Histogram],
+    now: &[Histogram],
+    name_of: impl Fn(Place) -> String,
+) -> Vec<HistogramRecord> {
     let earlier: BTreeMap<(Place, u32), &Histogram> =
         before.iter().map(|one| ((one.place, one.cpu), one)).collect();
     let risen = now.iter().map(|one| match earlier.get(&(one.place, one.cpu)) {
@@ -370,7 +377,7 @@ fn histograms(before: &[Histogram], now: &[Histogram]) -> Vec<HistogramRecord> {
     risen
         .filter(|one| one.count + one.longer > 0)
         .map(|one| HistogramRecord {
-            what: one.place.key(),
+            what: name_of(one.place),
             cpu: one.cpu,
             count: one.count,
             total_s: one.total_ns as f64 / 1e9,

@@ -6,6 +6,9 @@ use super::Kernel;
 use crate::bpf::{BUCKETS, Histogram, Place, Program};
 use crate::{Absent, in_one_line};
 
+/// The place of the first function of a program.
+pub(super) const FIRST_FUNCTION: u32 = 2;
+
 type Value = [u64; 2 + BUCKETS];
 
 impl Kernel {
@@ -22,8 +25,8 @@ impl Kernel {
         }
         self.collect("other_times", &mut all, |place| match place {
             0 => Place::LockWait,
-            1 => Place::Function,
-            _ => Place::KernelFunction,
+            1 => Place::KernelFunction,
+            place => Place::Function(place - FIRST_FUNCTION),
         })?;
         Ok(all)
     }

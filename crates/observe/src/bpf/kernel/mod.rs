@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod budget;
+mod functions;
 mod histograms;
 mod lists;
 #[cfg(target_arch = "x86_64")]
@@ -15,18 +16,20 @@ use std::sync::Mutex;
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
-use aya::programs::uprobe::UProbeScope;
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
 use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent, ProgramError, RawTracePoint, UProbe};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 #[cfg(target_arch = "x86_64")]
 pub use self::budget::Budget;
+use self::functions::offsets;
+use self::histograms::FIRST_FUNCTION;
 use self::lists::Sampled;
 #[cfg(target_arch = "x86_64")]
 pub use self::opened::Opened;
 use self::windows::Windows;
 use super::counters::{Counter, Counters, Value};
-use super::{Cost, Program, SystemCalls, Want};
+use super::{Cost, Place, Program, SystemCalls, Want};
 use crate::{Absent, in_one_line};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/kernel.bpf.o");
@@ -38,6 +41,8 @@ pub struct Kernel {
     attached: BTreeSet<Program>,
     windows: Result<Windows, Absent>,
     sampled: Result<Mutex<Sampled>, Absent>,
+    /// Names of the functions that are timed.
+    functions: Vec<String>,
 }
 
 impl Kernel {
@@ -48,12 +53,15 @@ impl Kernel {
         let possible = aya::util::nr_cpus()
             .map_err(|(path, error)| Absent(format!("{path}: {}", in_one_line(&error))))?;
         let histograms = u32::from(want.histograms);
+        let only_inside = u32::from(want.only_inside);
         let words = possible.div_ceil(64) as u32;
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
             .override_global("want_histograms", &histograms, true)
             .override_global("cpu_words", &words, true)
+            .override_global("only_inside", &only_inside, true)
+            .map_max_entries("other_times", FIRST_FUNCTION + want.functions.len() as u32)
             .map_max_entries("arrivals", possible as u32);
         // A measurement that is not wanted takes no memory.
         let unused = |wanted: bool, maps: &[&'static str]| -> Vec<&'static str> {
@@ -62,8 +70,7 @@ impl Kernel {
         let unused = [
             unused(want.histograms, &["softirq_times"]),
             unused(want.profile_hz.is_some(), &["samples", "sample_stacks"]),
-            unused(want.function.is_some(), &["entered"]),
-            unused(want.kernel_function.is_some(), &["kernel_entered"]),
+            unused(!want.functions.is_empty() || want.kernel_function.is_some(), &["entered"]),
         ];
         for map in unused.into_iter().flatten() {
             loader.map_max_entries(map, 1);
@@ -75,7 +82,8 @@ impl Kernel {
         };
         let sampled = Sampled::take(&mut bpf).map(Mutex::new);
         let (absent, attached) = (BTreeMap::new(), BTreeSet::new());
-        let mut kernel = Self { bpf, absent, attached, windows, sampled };
+        let functions = want.functions.iter().map(|(_, name)| name.clone()).collect();
+        let mut kernel = Self { bpf, absent, attached, windows, sampled, functions };
         for program in Program::TRACEPOINTS {
             let done = kernel.attach_tracepoint(program, &btf);
             kernel.note(program, done);
@@ -84,9 +92,9 @@ impl Kernel {
             let done = kernel.attach_clock(hz);
             kernel.note(Program::CpuClock, done);
         }
-        if let Some((path, function)) = &want.function {
+        if !want.functions.is_empty() {
             for program in [Program::FunctionReturn, Program::FunctionEntry] {
-                let done = kernel.attach_function(program, path, function);
+                let done = kernel.attach_functions(program, &want.functions);
                 kernel.note(program, done);
             }
         }
@@ -139,18 +147,26 @@ impl Kernel {
         Ok(())
     }
 
-    fn attach_function(
+    /// Attaches a program to each place of each function.
+    fn attach_functions(
         &mut self,
         program: Program,
-        path: &PathBuf,
-        function: &str,
+        functions: &[(PathBuf, String)],
     ) -> Result<(), String> {
         let loaded = self.bpf.program_mut(program.name()).ok_or("not in the object")?;
         let loaded: &mut UProbe = loaded.try_into().map_err(because)?;
         loaded.load().map_err(because)?;
-        let done = loaded.attach(function, path, UProbeScope::AllProcesses);
-        done.map(drop)
-            .map_err(|error| format!("{} in {}: {}", function, path.display(), because(error)))
+        for (number, (path, function)) in functions.iter().enumerate() {
+            let failed = |why| format!("{} in {}: {why}", function, path.display());
+            for offset in offsets(path, function).map_err(failed)? {
+                let location = UProbeAttachLocation::AbsoluteOffset(offset);
+                let point = UProbeAttachPoint { location, cookie: Some(number as u64) };
+                loaded
+                    .attach(point, path, UProbeScope::AllProcesses)
+                    .map_err(|error| failed(because(error)))?;
+            }
+        }
+        Ok(())
     }
 
     /// Attaches the programs of a function of the kernel, the one for its return first, so that no
@@ -195,6 +211,15 @@ impl Kernel {
                 }
             }
         })
+    }
+
+    /// Returns the name of a place that is timed: its key, of a function its name behind that.
+    pub fn name_of(&self, place: Place) -> String {
+        let function = match place {
+            Place::Function(number) => self.functions.get(number as usize),
+            _ => None,
+        };
+        function.map_or_else(|| place.key(), |name| format!("function {name}"))
     }
 
     /// Returns the programs that were wanted and are not at work, with the reason.
