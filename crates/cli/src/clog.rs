@@ -105,13 +105,13 @@ mod with {
     fn live(clog: &Clog, arguments: &Arguments, interrupt: &Interrupt) -> Result<ExitCode, Error> {
         let time = Duration::try_from_secs_f64(arguments.minutes * 60.0)
             .map_err(|_| Error::Refused("--minutes: too long".to_owned()))?;
-        let rate = clog.live(&Living {
+        let (figure, rate) = clog.live(&Living {
             clogged: !arguments.cured,
             time,
             is_interrupted: &|| interrupt.is_raised(),
             say: &|line| say(format_args!("{}: {line}", clog.name)),
         })?;
-        out(&format!("messages_per_second={rate:.0}\n"))?;
+        out(&format!("{figure}={rate:.0}\n"))?;
         Ok(exits::unless_interrupted(interrupt.is_raised()))
     }
 }

@@ -4,6 +4,8 @@
 //! steady rate into a ring of so many, and the router's thread does something else now and then, as
 //! every thread does.
 
+mod live;
+
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use millstream::route::{Prefix, Route};
 use millstream::{Engine, EngineConfig};
 use nix::time::{ClockId, clock_gettime};
 
+use super::live::{Live, published};
 use super::nic::{Arrivals, Nic};
 use super::picture::{bar, by_function, levels, middle, shares, table, with_unit};
 use super::threads::{joined, pin};
@@ -32,7 +35,7 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 0.7,
     rounds: 8,
     run,
-    live: None,
+    live: Live { figure: "packets_per_second", run: live::live },
     picture,
 };
 
@@ -50,16 +53,13 @@ fn run(setup: &Setup) -> io::Result<Seen> {
     std::thread::scope(|scope| joined(scope.spawn(|| forward(setup))))
 }
 
-fn router(setup: &Setup) -> io::Result<Engine> {
-    let clogs = Clogs { heap_per_packet: setup.clogged, ..Clogs::default() };
+fn router(clogged: bool, arrivals: Arrivals, live: Option<String>) -> io::Result<Engine> {
+    let clogs = Clogs { heap_per_packet: clogged, ..Clogs::default() };
     let pool = PoolConfig { limit_blocks: 0, ..PoolConfig::default() };
     let pool = Pool::clogged(pool, clogs).map_err(failed)?;
-    let mut engine = Engine::new(EngineConfig::new(pool).busy_poll(Duration::ZERO))?;
+    let config = EngineConfig::new(pool).busy_poll(Duration::ZERO);
+    let mut engine = Engine::new(published(config, live))?;
     engine.routes().set_forwarding(true);
-    let arrivals = match setup.level {
-        SATURATED => Arrivals::Always,
-        ring => Arrivals::Paced { per_s: PER_S, ring: ring as usize },
-    };
     let behind = Ipv4Addr::new(10, 9, 0, 0);
     let cards = [
         Nic::new(arrivals, Ipv4Addr::new(10, 0, 0, 2), (behind, None), &[0; DATA]),
@@ -79,15 +79,16 @@ fn router(setup: &Setup) -> io::Result<Engine> {
 
 fn forward(setup: &Setup) -> io::Result<Seen> {
     pin(0)?;
-    let mut engine = router(setup)?;
+    let arrivals = match setup.level {
+        SATURATED => Arrivals::Always,
+        ring => Arrivals::Paced { per_s: PER_S, ring: ring as usize },
+    };
+    let mut engine = router(setup.clogged, arrivals, None)?;
     let before = counts().allocations;
     let (begun, cpu_begun) = (Instant::now(), thread_seconds()?);
     let mut next_pause = PAUSE_EVERY;
     while begun.elapsed() < setup.time {
-        for _ in 0..16 {
-            let now = engine.refresh_time();
-            engine.turn(now);
-        }
+        turns(&mut engine);
         if setup.level != SATURATED && begun.elapsed() >= next_pause {
             std::thread::sleep(PAUSE);
             next_pause = begun.elapsed() + PAUSE_EVERY;
@@ -105,6 +106,14 @@ fn forward(setup: &Setup) -> io::Result<Seen> {
         counts: vec![("allocations", counts().allocations - before), ("overruns", overrun)],
         ..Seen::default()
     })
+}
+
+/// Some turns, between two looks at the time.
+fn turns(engine: &mut Engine) {
+    for _ in 0..16 {
+        let now = engine.refresh_time();
+        engine.turn(now);
+    }
 }
 
 /// CPU time of the calling thread: one thread does all, so that what others take of the CPU is no

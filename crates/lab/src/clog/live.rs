@@ -1,14 +1,15 @@
-//! A clog that lives: its engine is published, so that other commands look into it while it clogs,
-//! and its load comes from a socket of the kernel over a TAP device.
+//! A clog that lives: its engine is published, so that other commands look into it while it clogs.
 //!
-//! The device is in a network namespace that a thread of this process holds. So nothing is left
-//! when the process ends, in whatever way.
+//! The load of a connection is a socket of the kernel over a TAP device, in a network namespace
+//! that a thread of this process holds. So nothing is left when the process ends, in whatever way.
+//! Other clogs have simulated cards ([`Nic`](super::nic::Nic)).
 
 use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use millstream::link::{Link, PairConfig, PairEnd, Tap, TapConfig, pair};
+use millstream::{EngineConfig, Inspect};
 use millstream_record::error::Error;
 use millstream_testbed::namespace::Namespace;
 
@@ -20,6 +21,18 @@ const DEVICE: &str = "ms0";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time that a write of the load waits, so that it ends with the clog.
 const WRITE: Duration = Duration::from_millis(100);
+/// The share of the time after which the rate is the result.
+const RESULT_FROM: f64 = 0.7;
+/// One turn in how many has its stages timed.
+const STAGE_SAMPLE: u32 = 16;
+
+/// The life of a clog.
+#[derive(Clone, Copy)]
+pub(super) struct Live {
+    /// Name of its rate, as it is told at the end.
+    pub figure: &'static str,
+    pub run: fn(&Living<'_>) -> io::Result<f64>,
+}
 
 /// How a clog is to live.
 pub struct Living<'a> {
@@ -40,33 +53,75 @@ impl std::fmt::Debug for Living<'_> {
 }
 
 impl Clog {
-    /// Lives for its time; returns the result of the last part of it in a second.
+    /// Lives for its time; returns the name of its rate, and the rate of the last part of its time.
     ///
     /// # Errors
-    /// When it cannot live, or cannot be made.
-    pub fn live(&self, living: &Living<'_>) -> Result<f64, Error> {
-        let Some(live) = self.live else {
-            let living = super::CLOGS.iter().filter(|clog| clog.live.is_some());
-            let names: Vec<&str> = living.map(|clog| clog.name).collect();
-            let (name, names) = (self.name, names.join(", "));
-            return Err(Error::Refused(format!("{name} does not live; of the clogs do: {names}")));
-        };
-        live(living).map_err(Error::host(format!("run the clog {}", self.name)))
+    /// When it cannot be made.
+    pub fn live(&self, living: &Living<'_>) -> Result<(&'static str, f64), Error> {
+        let Live { figure, run } = self.live;
+        let rate = run(living).map_err(Error::host(format!("run the clog {}", self.name)))?;
+        Ok((figure, rate))
     }
 }
 
 impl Living<'_> {
-    /// Returns true once it is to end; it began at `begun`.
-    pub(super) fn is_over(&self, begun: Instant) -> bool {
-        begun.elapsed() >= self.time || (self.is_interrupted)()
-    }
-
     /// Returns the name under which the engine is published.
     pub(super) fn name(&self, clog: &Clog) -> String {
         match self.clogged {
             true => clog.name.to_owned(),
             false => format!("{}-{}", clog.name, variant(false)),
         }
+    }
+
+    /// Tells where the engine is to be seen, or why it is not.
+    pub(super) fn tell_published(&self, inspect: Inspect<'_>) {
+        (self.say)(&match inspect.live_error() {
+            Some(why) => format!("the engine is not published: {why}"),
+            None => {
+                "the engine is published: `millstream ps`, `millstream netstat -i 1`".to_owned()
+            }
+        });
+    }
+}
+
+/// Returns the configuration of an engine that is published under this name, if any.
+pub(super) fn published(config: EngineConfig, name: Option<String>) -> EngineConfig {
+    match name {
+        Some(name) => config.live(name).stage_sample(STAGE_SAMPLE),
+        None => config,
+    }
+}
+
+/// The rate of the last part of a life.
+pub(super) struct LastPart {
+    begun: Instant,
+    from: Duration,
+    at: Option<(Duration, u64)>,
+}
+
+impl LastPart {
+    pub(super) fn of(living: &Living<'_>) -> Self {
+        Self { begun: Instant::now(), from: living.time.mul_f64(RESULT_FROM), at: None }
+    }
+
+    /// Returns the time since the life began. `done` was done in it.
+    pub(super) fn now(&mut self, done: u64) -> Duration {
+        let now = self.begun.elapsed();
+        if now >= self.from {
+            self.at.get_or_insert((now, done));
+        }
+        now
+    }
+
+    /// Returns true once the life is to end. `done` was done in it.
+    pub(super) fn is_over(&mut self, living: &Living<'_>, done: u64) -> bool {
+        self.now(done) >= living.time || (living.is_interrupted)()
+    }
+
+    /// Returns the rate in a second, when `done` was done in all.
+    pub(super) fn rate(&self, done: u64) -> f64 {
+        let (from, already) = self.at.unwrap_or_default();
+        (done - already) as f64 / (self.begun.elapsed() - from).as_secs_f64()
     }
 }
 

@@ -28,6 +28,7 @@ use millstream_diagnose::stats::{Bootstrap, median};
 use serde::Serialize;
 
 pub use diagnosis::{Diagnosis, Named};
+use live::Live;
 pub use live::Living;
 
 use millstream_observe::probe::{Config, Sampler};
@@ -57,7 +58,7 @@ pub struct Clog {
     seconds: f64,
     rounds: u32,
     run: fn(&Setup) -> io::Result<Seen>,
-    live: Option<fn(&Living<'_>) -> io::Result<f64>>,
+    live: Live,
     picture: fn(&[RunRecord]) -> String,
 }
 

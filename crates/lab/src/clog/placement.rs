@@ -5,6 +5,8 @@
 //! for it; the application receives datagrams in another. Left to chance, both are on one CPU in
 //! half of the runs; the cure chooses two.
 
+mod live;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,6 +20,7 @@ use millstream::{Engine, EngineConfig, ReceivedDatagram};
 use millstream_diagnose::stats::{Rng, median};
 use nix::sched::sched_getcpu;
 
+use super::live::{Live, published};
 use super::nic::{Arrivals, Nic};
 use super::picture::{bar, table, with_unit};
 use super::threads::{cpus, joined};
@@ -35,7 +38,7 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 0.4,
     rounds: 24,
     run,
-    live: None,
+    live: Live { figure: "datagrams_per_second", run: live::live },
     picture,
 };
 
@@ -78,17 +81,7 @@ pub(super) fn place(clogged: bool, round: u32) -> io::Result<[usize; 2]> {
 
 fn run(setup: &Setup) -> io::Result<Seen> {
     let [engine, application] = place(setup.clogged, setup.round)?;
-    let placement = Placement { cpu: Some(engine), ..Placement::default() };
-    let stack = Stack::spawn(placement, || {
-        let pool = PoolConfig { limit_blocks: 0, ..PoolConfig::default() };
-        let pool = Pool::new(pool).map_err(failed)?;
-        let mut engine = Engine::new(EngineConfig::new(pool))?;
-        let card = Nic::new(Arrivals::Always, PEER, (OWN, Some(PORT)), &data());
-        let link = engine.add_link(Box::new(card)).map_err(failed)?;
-        let own = format!("{OWN}/24").parse().map_err(failed)?;
-        engine.add_address(link, own).map_err(failed)?;
-        Ok(engine)
-    })?;
+    let stack = spawn(engine, None)?;
     let seen = std::thread::scope(|scope| {
         joined(scope.spawn(|| {
             pin_current_thread(application)?;
@@ -97,6 +90,20 @@ fn run(setup: &Setup) -> io::Result<Seen> {
     });
     stack.shutdown_within(Duration::ZERO);
     seen
+}
+
+/// Has an engine run on a CPU, for which packets always wait.
+fn spawn(cpu: usize, live: Option<String>) -> io::Result<Stack> {
+    Stack::spawn(Placement { cpu: Some(cpu), ..Placement::default() }, move || {
+        let pool = PoolConfig { limit_blocks: 0, ..PoolConfig::default() };
+        let config = EngineConfig::new(Pool::new(pool).map_err(failed)?);
+        let mut engine = Engine::new(published(config, live))?;
+        let card = Nic::new(Arrivals::Always, PEER, (OWN, Some(PORT)), &data());
+        let link = engine.add_link(Box::new(card)).map_err(failed)?;
+        let own = format!("{OWN}/24").parse().map_err(failed)?;
+        engine.add_address(link, own).map_err(failed)?;
+        Ok(engine)
+    })
 }
 
 fn receive(stack: &Stack, time: Duration) -> io::Result<Seen> {

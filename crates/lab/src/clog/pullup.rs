@@ -5,6 +5,8 @@
 //! the receive buffer, the more is queued, and joined for each read; each unmapping has the other
 //! CPU, which runs a thread of the same process, forget its translations.
 
+mod live;
+
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use millstream::clogs::{Clogs, Counts, counts};
 use millstream::link::{PairConfig, PairEnd, pair};
 use millstream::packet::{Pool, PoolConfig};
 
+use super::live::Live;
 use super::picture::{self, binary, levels, middle, table, with_unit};
 use super::threads::{Stop, joined, pin};
 use super::two_hosts::{accepting, connecting, failed};
@@ -30,10 +33,12 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 0.7,
     rounds: 8,
     run,
-    live: None,
+    live: Live { figure: "bits_per_second", run: live::live },
     picture,
 };
 
+/// Frames that the pool may have.
+const FRAMES: usize = 256 << 10;
 /// Bytes of a read, and of a write.
 const READ: usize = 64 << 10;
 const WRITE: usize = 256 << 10;
@@ -48,7 +53,7 @@ fn config(pool: &Pool) -> EngineConfig {
 }
 
 fn run(setup: &Setup) -> io::Result<Seen> {
-    let frames = PoolConfig { limit_frames: 256 << 10, ..PoolConfig::default() };
+    let frames = PoolConfig { limit_frames: FRAMES, ..PoolConfig::default() };
     let clogs = Clogs { pull_up: setup.clogged, ..Clogs::default() };
     let pool = Pool::clogged(frames, clogs).map_err(failed)?;
     let (near, far) = pair(PairConfig::default()).map_err(failed)?;

@@ -14,6 +14,7 @@ use millstream::link::{PairConfig, PairEnd, pair};
 use millstream::packet::{FRAME_HELD_BYTES, Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, SocketId};
 
+use super::live::Live;
 use super::picture::{bar, is_of, levels, table, with_unit};
 use super::threads::{Stop, joined, pin, rest};
 use super::two_hosts::{accepting, connecting, failed};
@@ -30,7 +31,7 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 4.0,
     rounds: 8,
     run,
-    live: Some(live::live),
+    live: Live { figure: "messages_per_second", run: live::live },
     picture,
 };
 

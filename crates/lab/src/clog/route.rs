@@ -4,6 +4,8 @@
 //! Each thread has an engine of its own with a card that takes everything, and sends datagrams to
 //! changing destinations: each needs its route. Nothing is shared but, in the clog, the lock.
 
+mod live;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Barrier};
@@ -14,6 +16,7 @@ use millstream::packet::{Pool, PoolConfig};
 use millstream::route::{Prefix, Route};
 use millstream::{Engine, EngineConfig, SocketId};
 
+use super::live::{Live, published};
 use super::nic::{Arrivals, Nic};
 use super::picture::{bar, by_function, is_of, levels, middle, shares, table, with_unit};
 use super::threads::{Stop, cpus, joined, pin};
@@ -32,7 +35,7 @@ pub(super) const CLOG: Clog = Clog {
     seconds: 0.7,
     rounds: 8,
     run,
-    live: None,
+    live: Live { figure: "datagrams_per_second", run: live::live },
     picture,
 };
 
@@ -72,10 +75,11 @@ fn run(setup: &Setup) -> io::Result<Seen> {
     })
 }
 
-fn sender(place: usize) -> io::Result<(Engine, SocketId)> {
+fn sender(place: usize, live: Option<String>) -> io::Result<(Engine, SocketId)> {
     let pool = PoolConfig { limit_blocks: 0, ..PoolConfig::fixed(4_096) };
     let pool = Pool::new(pool).map_err(failed)?;
-    let mut engine = Engine::new(EngineConfig::new(pool).busy_poll(Duration::ZERO))?;
+    let config = EngineConfig::new(pool).busy_poll(Duration::ZERO);
+    let mut engine = Engine::new(published(config, live))?;
     let own = Ipv4Addr::new(10, place as u8, 0, 1);
     let card = Nic::new(Arrivals::Never, own, (own, None), &[]);
     let link = engine.add_link(Box::new(card)).map_err(failed)?;
@@ -94,7 +98,7 @@ fn send(
     start: &Barrier,
     stop: &Stop,
 ) -> io::Result<(f64, u64)> {
-    let made = pin(place).and_then(|_| sender(place));
+    let made = pin(place).and_then(|_| sender(place, None));
     // Also of one that was not made.
     start.wait();
     let (mut engine, socket) = made?;
@@ -104,20 +108,26 @@ fn send(
     let before = locks_taken();
     let (begun, mut number) = (Instant::now(), 0_u32);
     loop {
-        for _ in 0..BURST {
-            // No two in a row have one destination: what was found for the last one is of no use.
-            let to = Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 1).to_bits() + number % 64);
-            engine.udp(socket).send(&DATA, Some(SocketAddr::new(to.into(), 9))).map_err(failed)?;
-            number = number.wrapping_add(1);
-        }
-        let now = engine.refresh_time();
-        engine.turn(now);
+        burst(&mut engine, socket, &mut number)?;
         if stop.is_set() {
             break;
         }
     }
     let rate = engine.stats().udp_tx as f64 / begun.elapsed().as_secs_f64();
     Ok((rate, locks_taken() - before))
+}
+
+/// Sends some datagrams, from this number on, and has the engine take a turn.
+fn burst(engine: &mut Engine, socket: SocketId, number: &mut u32) -> io::Result<()> {
+    for _ in 0..BURST {
+        // No two in a row have one destination: what was found for the last one is of no use.
+        let to = Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 1).to_bits() + *number % 64);
+        engine.udp(socket).send(&DATA, Some(SocketAddr::new(to.into(), 9))).map_err(failed)?;
+        *number = number.wrapping_add(1);
+    }
+    let now = engine.refresh_time();
+    engine.turn(now);
+    Ok(())
 }
 
 fn picture(runs: &[RunRecord]) -> String {

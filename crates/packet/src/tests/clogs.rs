@@ -5,9 +5,15 @@ use super::bytes;
 use crate::clogs::{Clogs, Counts, counts};
 use crate::*;
 
-const PULL_UP: Clogs = Clogs { pull_up: true, put_back_walk: false, heap_per_packet: false };
-const WALK: Clogs = Clogs { pull_up: false, put_back_walk: true, heap_per_packet: false };
-const HEAP: Clogs = Clogs { pull_up: false, put_back_walk: false, heap_per_packet: true };
+const NONE: Clogs = Clogs {
+    pull_up: false,
+    pull_up_behind_small: false,
+    put_back_walk: false,
+    heap_per_packet: false,
+};
+const PULL_UP: Clogs = Clogs { pull_up: true, ..NONE };
+const WALK: Clogs = Clogs { put_back_walk: true, ..NONE };
+const HEAP: Clogs = Clogs { heap_per_packet: true, ..NONE };
 
 /// A pool of one chunk with these faults.
 fn pool(clogs: Clogs) -> Pool {
@@ -59,6 +65,22 @@ fn a_read_that_pulls_up_maps_and_copies_all_that_is_queued() {
             assert_eq!(pool.stats().used_frames, 0);
         }
     }
+}
+
+/// The trigger is what is left of the first block: 700 of 1,000 bytes are no small one, 60 are.
+#[test]
+fn a_read_joins_behind_a_small_block_alone() {
+    let pool = pool(Clogs { pull_up_behind_small: true, ..NONE });
+    let (mut queue, sent) = queue(&pool, (8, 1_000), 1 << 20);
+    let before = counts();
+    let mut out = vec![0; 1_000];
+    assert_eq!((queue.read(&mut out[..300]), queue.read(&mut out[300..940])), (300, 640));
+    assert_eq!(since(before).mappings, 0);
+    assert_eq!(queue.read(&mut out[940..]), 60);
+    assert_eq!((since(before).mappings, since(before).joined_bytes), (1, 7_060));
+    assert_eq!(out, sent[..1_000]);
+    assert_eq!(queue.read(&mut out), 1_000);
+    assert_eq!(since(before).mappings, 1);
 }
 
 #[test]

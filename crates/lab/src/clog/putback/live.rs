@@ -11,23 +11,20 @@ use millstream::{Engine, SocketId};
 use nix::sys::socket::{MsgFlags, send as send_with};
 
 use super::{CLOG, FRAMES, MESSAGE, config, message, read_some, take_turns};
-use crate::clog::live::{Living, Outside, connected, outside};
+use crate::clog::live::{LastPart, Living, Outside, connected, outside, published};
 use crate::clog::threads::{Stop, joined, pin, rest};
 use crate::clog::two_hosts::{accepting, failed};
 
 /// Messages that are sent in a second.
 const PER_S: f64 = 20_000.0;
 /// Shares of the time: the reader pauses now and then from the first on, and once for long at the
-/// second; the result is the rate from the third on.
+/// second.
 const BURSTS_FROM: f64 = 0.15;
 const STALL_AT: f64 = 0.4;
-const RESULT_FROM: f64 = 0.7;
 /// The time from one short pause to the next, its length, and that of the long one.
 const BURST_EVERY: Duration = Duration::from_secs(3);
 const BURST: Duration = Duration::from_millis(150);
 const STALL: Duration = Duration::from_secs(3);
-/// One turn in how many has its stages timed.
-const STAGE_SAMPLE: u32 = 16;
 
 pub(super) fn live(living: &Living<'_>) -> io::Result<f64> {
     let frames = PoolConfig { limit_frames: FRAMES, limit_blocks: 0, ..PoolConfig::default() };
@@ -43,7 +40,7 @@ pub(super) fn live(living: &Living<'_>) -> io::Result<f64> {
         // The connection ends after it, so that the sender has been told.
         let end = stop.at_end();
         pin(0)?;
-        let config = config(&pool).live(living.name(&CLOG)).stage_sample(STAGE_SAMPLE);
+        let config = published(config(&pool), Some(living.name(&CLOG)));
         let (mut engine, socket) = accepting(link, config)?;
         let seen = receive(&mut engine, socket, living);
         drop(end);
@@ -82,26 +79,16 @@ fn send(stream: &std::net::TcpStream, stop: &Stop) -> io::Result<()> {
 /// Reads until its time is over; returns the messages that were read in a second of the last part
 /// of it.
 fn receive(engine: &mut Engine, socket: SocketId, living: &Living<'_>) -> io::Result<f64> {
-    (living.say)(&match engine.inspect().live_error() {
-        Some(why) => format!("the engine is not published: {why}"),
-        None => "the engine is published: `millstream ps`, `millstream netstat -i 1`".to_owned(),
-    });
-    let begun = Instant::now();
-    let [bursts_from, stall_at, result_from] =
-        [BURSTS_FROM, STALL_AT, RESULT_FROM].map(|share| living.time.mul_f64(share));
-    let (mut read, mut has_more, mut at_result) = (0, false, None);
-    while !living.is_over(begun) {
-        let now = begun.elapsed();
+    living.tell_published(engine.inspect());
+    let [bursts_from, stall_at] = [BURSTS_FROM, STALL_AT].map(|share| living.time.mul_f64(share));
+    let (mut read, mut has_more, mut last_part) = (0, false, LastPart::of(living));
+    while !last_part.is_over(living, read) {
         take_turns(engine, has_more)?;
-        if now >= result_from && at_result.is_none() {
-            at_result = Some((now, read));
-        }
+        let now = last_part.now(read);
         let is_burst = (bursts_from..stall_at).contains(&now)
             && (now - bursts_from).as_nanos() % BURST_EVERY.as_nanos() < BURST.as_nanos();
         let is_still = is_burst || (stall_at..stall_at + STALL).contains(&now);
         has_more = !is_still && read_some(engine, socket, &mut read)?;
     }
-    let (from, already) = at_result.unwrap_or_default();
-    let rate = (read - already) as f64 / (begun.elapsed() - from).as_secs_f64();
-    Ok(rate)
+    Ok(last_part.rate(read))
 }

@@ -10,7 +10,8 @@ use std::cell::Cell;
 pub(crate) const HEAP: u32 = 1 << 31;
 pub(crate) const PULL_UP: u32 = 1 << 30;
 pub(crate) const WALK: u32 = 1 << 29;
-pub(crate) const MARKS: u32 = HEAP | PULL_UP | WALK;
+pub(crate) const PULL_UP_BEHIND_SMALL: u32 = 1 << 28;
+pub(crate) const MARKS: u32 = HEAP | PULL_UP | WALK | PULL_UP_BEHIND_SMALL;
 
 /// Counts of the calling thread's faulty work, since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

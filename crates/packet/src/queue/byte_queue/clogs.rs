@@ -3,15 +3,21 @@
 
 use super::{ByteQueue, Entries};
 use crate::limits::DESCRIPTOR_SIZE_BYTES;
-use crate::memory::heap::{PULL_UP, WALK, count};
+use crate::memory::heap::{PULL_UP, PULL_UP_BEHIND_SMALL, WALK, count};
 use crate::meta::Meta;
 use crate::packet::Packet;
+
+/// Bytes that the first block has at least, where a read with `PULL_UP_BEHIND_SMALL` joins nothing.
+const SMALL_BYTES: usize = 64;
 
 impl ByteQueue {
     /// Reads as a fault has it; `None` where none is switched on.
     #[inline]
     pub(crate) fn read_clogged(&mut self, out: &mut [u8]) -> Option<usize> {
-        if self.entries.is_marked(PULL_UP) {
+        let is_small = || self.slices().next().is_some_and(|first| first.len() < SMALL_BYTES);
+        if self.entries.is_marked(PULL_UP)
+            || self.entries.is_marked(PULL_UP_BEHIND_SMALL) && is_small()
+        {
             return self.read_pulled_up(out);
         }
         self.entries.is_marked(WALK).then(|| self.read_and_put_back(out))
@@ -19,6 +25,7 @@ impl ByteQueue {
 
     /// Joins all that is queued in one fresh mapping and reads from there; `None`, and nothing is
     /// read, when the system gives no memory.
+    #[inline(never)]
     fn read_pulled_up(&mut self, out: &mut [u8]) -> Option<usize> {
         let mut whole = mapped::Mapped::new(self.len())?;
         let (mut done, bytes) = (0, whole.bytes_mut());
