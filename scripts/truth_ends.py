@@ -1,0 +1,118 @@
+"""Two ends in Python for `make truth`, whose requests cost what a cause says.
+
+  truth_ends.py serve -a ADDRESS [--does WHAT] [-d FOLDER]   the other end; ends when it is killed
+  truth_ends.py ask -a ADDRESS [--before WHAT] [-n THREADS]  prints `figure N`: requests/s
+
+--does: hash (computes), sync (a file written through to the disk), lock (rests while it holds the lock of all), child (starts a
+program), rest (sleeps), poll (waits for two pipes that nobody writes), names (answers at port 53, too). --before: look-up (asks
+port 53 of the other end, which takes 4 ms), connect (opens a connection), hash.
+"""
+import argparse
+import hashlib
+import os
+import select
+import socket
+import subprocess
+import threading
+import time
+
+PORT, LOOK_UP_S, REST_S = 5998, 0.004, 0.002
+LOCK = threading.Lock()
+
+
+def hash_order():
+    hashlib.pbkdf2_hmac("sha256", b"order", b"salt", 1000)
+
+
+def served(what, folder):
+    """What a request costs."""
+    if what == "hash":
+        return hash_order
+    if what == "sync":
+        journal = open(os.path.join(folder, "journal"), "wb", buffering=0)
+        return lambda: (journal.write(b"x" * 512), os.fdatasync(journal.fileno()))
+    if what == "child":
+        return lambda: subprocess.run(["true"])
+    if what == "rest":
+        return lambda: time.sleep(REST_S)
+    if what == "poll":
+        pipes = [os.pipe() for _ in range(2)]
+        return lambda: select.select([one for one, _ in pipes], [], [], REST_S)
+    if what == "lock":
+        def locked():
+            with LOCK:
+                time.sleep(REST_S)
+        return locked
+    return lambda: None
+
+
+def serve_one(connection, work):
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while connection.recv(64):
+        work()
+        connection.sendall(b"done")
+    connection.close()
+
+
+def answer_names(address):
+    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    names.bind((address, 53))
+    while True:
+        question, asker = names.recvfrom(512)
+        threading.Timer(LOOK_UP_S, names.sendto, (question, asker)).start()
+
+
+def serve(options):
+    work = served(options.does, options.d)
+    if options.does == "names":
+        threading.Thread(target=answer_names, args=[options.a], daemon=True).start()
+    with socket.create_server((options.a, PORT), backlog=128) as listener:
+        while True:
+            threading.Thread(target=serve_one, args=[listener.accept()[0], work], daemon=True).start()
+
+
+def ask(options, counts, end):
+    def connected():
+        made = socket.create_connection((options.a, PORT))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+    connection, count = connected(), 0
+    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    names.connect((options.a, 53))
+    while time.monotonic() < end:
+        if options.before == "connect":
+            connection.close()
+            connection = connected()
+        elif options.before == "hash":
+            hash_order()
+        elif options.before == "look-up":
+            names.send(b"?" * 12)
+            names.recv(512)
+        connection.sendall(b"order")
+        connection.recv(64)
+        count += 1
+    counts.append(count)
+
+
+def main():
+    parse = argparse.ArgumentParser()
+    parse.add_argument("mode", choices=["serve", "ask"])
+    parse.add_argument("-a", default="127.0.0.1")
+    parse.add_argument("-d", default="/tmp")
+    parse.add_argument("-n", type=int, default=1)
+    parse.add_argument("-t", type=float, default=1)
+    parse.add_argument("--does", default="")
+    parse.add_argument("--before", default="")
+    options = parse.parse_args()
+    if options.mode == "serve":
+        return serve(options)
+    counts, began = [], time.monotonic()
+    threads = [threading.Thread(target=ask, args=[options, counts, began + options.t]) for _ in range(options.n)]
+    [one.start() for one in threads]
+    [one.join() for one in threads]
+    print("figure %.1f" % (sum(counts) / (time.monotonic() - began)))
+
+
+if __name__ == "__main__":
+    main()
