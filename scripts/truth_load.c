@@ -1,26 +1,33 @@
 /* The load of `make truth`: two ends that do what a case needs, and print one figure.
  *
  *   truth_load serve MODE [options]      the other end; ends when it is killed
- *   truth_load MODE [options]            prints `figure N`: of stream and udp bits/s, of rr and crr transactions/s
+ *   truth_load MODE [options]            prints `figure N`: of stream and udp bits/s, of rr and crr transactions/s, of burst
+ *                                        those in a second without the pauses
  *
- * MODE: stream, rr, crr, udp. Options: -a ADDRESS, -t SECONDS, -b BACKLOG, -m BYTES (allocated anew for each read),
+ * MODE: stream, rr, crr, udp, burst (a megabyte, and a byte in answer, after each pause). Options: -a ADDRESS, -t SECONDS, -b BACKLOG, -m BYTES (allocated anew for each read),
  * -n (requests in two writes, Nagle's algorithm on), -T THREADS that share one UDP socket, -w MICROSECONDS between two
- * reads, or two writes of a stream, -c BYTES for each read or write of a stream, -R and -S BYTES of socket buffers. */
+ * reads, or two writes of a stream, -c BYTES for each read or write of a stream, -R and -S BYTES of socket buffers,
+ * -F FILTERS that each system call passes. `truth_load relay -a ADDRESS -o ADDRESS` stands before a server at the other
+ * address. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PORT = 5999, CHUNK = 128 << 10, DATAGRAM = 64 };
-static const char *address = "127.0.0.1";
+enum { PORT = 5999, CHUNK = 128 << 10, DATAGRAM = 64, BURST = 1 << 20 };
+static const char *address = "127.0.0.1", *other = "127.0.0.2";
 static double seconds = 1;
 static int backlog = 4096, fresh_bytes, nagle, threads = 1, pause_us, receive_buffer, send_buffer, chunk = CHUNK;
 
@@ -62,9 +69,12 @@ static int all(int fd, char *bytes, size_t length, int is_read) {
 
 static void *serve_one(void *argument) {
   int fd = (int)(long)argument, one = 1;
-  char mode, request[2], *buffer = malloc(CHUNK);
+  char mode = 0, request[2], *buffer = malloc(BURST);
   if (!nagle) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  if (all(fd, &mode, 1, 1) == 0 && mode == 's') {
+  if (all(fd, &mode, 1, 1) == 0 && mode == 'b') {
+    while (all(fd, buffer, BURST, 1) == 0 && all(fd, request, 1, 0) == 0) {
+    }
+  } else if (mode == 's') {
     for (ssize_t n = 1; n > 0;) {
       char *into = fresh_bytes ? malloc(fresh_bytes) : buffer;
       size_t room = fresh_bytes ? fresh_bytes : chunk, had = 0;
@@ -115,6 +125,40 @@ static void serve(const char *mode) {
     start(serve_one, one);
     if (pause_us && !strcmp(mode, "crr")) usleep(pause_us);
   }
+}
+
+static void *pass_on(void *argument) {
+  struct pollfd ends[2] = {{.fd = (int)(long)argument, .events = POLLIN}, {.fd = open_socket(SOCK_STREAM), .events = POLLIN}};
+  static __thread char buffer[CHUNK];
+  struct sockaddr_in at = place();
+  inet_pton(AF_INET, other, &at.sin_addr);
+  int is_open = connect(ends[1].fd, (struct sockaddr *)&at, sizeof at) == 0;
+  while (is_open && poll(ends, 2, -1) > 0)
+    for (int i = 0; i < 2; i++)
+      if (ends[i].revents) {
+        ssize_t n = read(ends[i].fd, buffer, sizeof buffer);
+        if (n <= 0 || all(ends[!i].fd, buffer, n, 0)) is_open = 0;
+      }
+  close(ends[0].fd), close(ends[1].fd);
+  return NULL;
+}
+
+static void relay(void) {
+  struct sockaddr_in at = place();
+  int fd = open_socket(SOCK_STREAM);
+  if (bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, backlog)) fail("listen");
+  for (;;) start(pass_on, accept(fd, NULL, NULL));
+}
+
+/* Filters that look at an argument, so that the kernel remembers no answer of theirs. */
+static void filter_calls(int count) {
+  static struct sock_filter rules[4002] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 16)};
+  for (int i = 1; i < 4001; i++) rules[i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x7ffff000 + i, 0, 0);
+  rules[4001] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  struct sock_fprog program = {4002, rules};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  while (count-- > 0)
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) fail("seccomp");
 }
 
 /* A connection, or -1 where there is none within `patience` seconds (0: however long it takes). */
@@ -178,7 +222,7 @@ int main(int words, char **word) {
   if (is_server) words--, word++;
   if (words < 2) return fprintf(stderr, "truth_load [serve] stream|rr|crr|udp [options]\n"), 2;
   const char *mode = word[1];
-  for (int option; (option = getopt(words - 1, word + 1, "a:t:b:m:nT:c:w:R:S:")) != -1;) {
+  for (int option; (option = getopt(words - 1, word + 1, "a:t:b:m:nT:c:w:R:S:o:F:")) != -1;) {
     switch (option) {
       case 'a': address = optarg; break;
       case 't': seconds = atof(optarg); break;
@@ -190,11 +234,14 @@ int main(int words, char **word) {
       case 'w': pause_us = atoi(optarg); break;
       case 'R': receive_buffer = atoi(optarg); break;
       case 'S': send_buffer = atoi(optarg); break;
+      case 'o': other = optarg; break;
+      case 'F': filter_calls(atoi(optarg)); break;
       default: return 2;
     }
   }
   if (threads < 1 || threads > 64) return 2;
   if (is_server) serve(mode);
+  if (!strcmp(mode, "relay")) relay();
   double begin = now(), figure = 0;
   end = begin + seconds;
   pthread_t thread[64];
@@ -209,6 +256,18 @@ int main(int words, char **word) {
   } else if (!strcmp(mode, "rr")) {
     int fd = connected('r');
     for (; now() < end; figure++) transaction(fd);
+  } else if (!strcmp(mode, "burst")) {
+    int fd = connected('b');
+    char *bytes = calloc(1, BURST), answer;
+    for (double paused = 0;; paused += pause_us / 1e6) {
+      if (all(fd, bytes, BURST, 0) || all(fd, &answer, 1, 1)) fail("burst");
+      figure++;
+      if (now() >= end) {
+        begin += paused;
+        break;
+      }
+      usleep(pause_us);
+    }
   } else if (!strcmp(mode, "udp")) {
     struct sockaddr_in at = place();
     int fd = open_socket(SOCK_DGRAM);

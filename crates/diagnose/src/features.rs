@@ -187,6 +187,12 @@ fn placement(seen: &mut Seen, probes: &Probes) {
             // The longest of one thread: a wait of several at once costs no more.
             seen.put("waits_for_cpu_share", (longest / seen.span).min(1.0), distance::CPU_TIME);
         }
+        let traced = ends.iter().any(|(_, one)| one.traced_by.is_some());
+        seen.put("traced", f64::from(u8::from(traced)), distance::MACHINE);
+        let filters = ends.iter().filter_map(|(_, one)| one.system_call_filters).max();
+        if let Some(filters) = filters {
+            seen.put("system_call_filters", f64::from(filters), distance::MACHINE);
+        }
         seen.per_second("moves_per_s", moves, distance::MACHINE);
         seen.per_unit("sleeps_per_unit", voluntary);
         seen.per_unit("preemptions_per_unit", involuntary);
@@ -348,6 +354,8 @@ mod tests {
             longest_cpu_wait_s: Some(0.5),
             busiest_thread_s: Some(1.0),
             moves_seen: 4,
+            traced_by: seen.iter().any(|(cpu, _)| *cpu == 1).then_some(7),
+            system_call_filters: Some(3),
             ..WorkerActivity::default()
         };
         let workers = [("near".to_owned(), worker(near)), ("far".to_owned(), worker(far))];
@@ -393,6 +401,8 @@ mod tests {
         // 50 transactions in the window are 100 in the whole run.
         assert_eq!(of("sleeps_per_unit"), (Some(2.0), Some(2.0)));
         assert_eq!(of("moves_per_s"), (Some(4.0), Some(4.0)));
+        assert_eq!(of("traced"), (Some(1.0), Some(1.0)));
+        assert_eq!(of("system_call_filters").0, Some(3.0));
         assert_eq!(of("busiest_cpu_share").0, Some(0.9));
         assert_eq!(of("busiest_thread_share").0, Some(0.5));
         assert_eq!(of("waits_for_cpu_share").0, Some(0.25), "of the thread that waits longest");
@@ -411,6 +421,8 @@ mod tests {
         let found = features(&[&without]);
         assert_eq!(value(&found, "sleeps_per_unit", 0), None);
         assert_eq!(value(&found, "same_cpu_share", 0), Some(0.0));
+        let alone = run(&[(0, 1)], &[(0, 1)]);
+        assert_eq!(value(&features(&[&alone]), "traced", 0), Some(0.0));
     }
 
     #[test]

@@ -123,6 +123,26 @@ int sched_migrate_task(u64 *ctx)
 	return 0;
 }
 
+/* ---- packets that are dropped ---- */
+
+/* By reason (enum skb_drop_reason). Reasons of single subsystems have larger numbers, and are not counted. */
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 256);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} drops SEC(".maps");
+
+SEC("tp_btf/kfree_skb")
+int kfree_skb(u64 *ctx)
+{
+	u32 reason = (u32)ctx[2];
+	u64 *count = map_lookup(&drops, &reason);
+	if (count)
+		*count += 1;
+	return 0;
+}
+
 /* ---- interrupts and soft interrupts ---- */
 
 SEC("tp_btf/irq_handler_entry")

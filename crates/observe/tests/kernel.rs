@@ -321,3 +321,17 @@ fn the_objects_are_what_their_sources_give() {
     assert!(built.success());
     assert_eq!(same, [true; 4], "run crates/observe/bpf/build");
 }
+
+/// A datagram to a port that nobody has.
+#[test]
+fn what_the_kernel_drops_is_counted_by_its_reason() {
+    let Some(kernel) = open(&Want::default()) else { return };
+    let before: u64 = match kernel.drops() {
+        Ok(drops) => drops.iter().sum(),
+        Err(why) => return println!("NOT RUN: {why}"),
+    };
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(&[0; 10], port).unwrap();
+    assert!(kernel.drops().unwrap().iter().sum::<u64>() > before);
+}

@@ -428,6 +428,12 @@ pub struct WorkerActivity {
     /// Memory of the process that was resident at the end of each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resident_bytes: Series,
+    /// The process that traces it, if one was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traced_by: Option<u32>,
+    /// Filters that each of its system calls passes; `None` where the kernel does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_call_filters: Option<u32>,
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ pub enum Key {
     Opener,
     /// A queueing discipline: `HOST/INTERFACE`, kind and handle.
     Qdisc,
+    /// A reason for which the kernel drops packets, in its own word.
+    Reason,
     /// A resource that tasks wait for, by the same name on every machine.
     Resource,
 }
@@ -53,6 +55,7 @@ impl Key {
             Self::Machine => "",
             Self::Opener => "process",
             Self::Qdisc => "queueing discipline",
+            Self::Reason => "reason",
             Self::Resource => "resource",
         }
     }

@@ -92,6 +92,16 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("name-look-ups", include_str!("name-look-ups.toml")),
     ("new-connections", include_str!("new-connections.toml")),
     ("system-calls", include_str!("system-calls.toml")),
+    ("dropped-by-a-rule", include_str!("dropped-by-a-rule.toml")),
+    ("neighbours-missing", include_str!("neighbours-missing.toml")),
+    ("capture", include_str!("capture.toml")),
+    ("classifiers", include_str!("classifiers.toml")),
+    ("traced", include_str!("traced.toml")),
+    ("system-call-filters", include_str!("system-call-filters.toml")),
+    ("ports-used-up", include_str!("ports-used-up.toml")),
+    ("softirq-budget", include_str!("softirq-budget.toml")),
+    ("slow-start-after-idle", include_str!("slow-start-after-idle.toml")),
+    ("process-between", include_str!("process-between.toml")),
 ];
 
 /// The need of causes that judge runs of several numbers of threads.

@@ -89,6 +89,8 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
     seen.put("one_way_share", out / (out + back), distance::PROTOCOL);
     let busy = (sum(&|one| field(one, "watched_busy_s")) / time).min(1.0);
     seen.put("sender_busy_share", busy, distance::PROTOCOL);
+    let restarts = sum(&|one| field(one, "window_restarts"));
+    seen.put("window_restarts_per_s", restarts / time, distance::PROTOCOL);
     let timed_out = (sum(&|one| field(one, "watched_total_rto_time_s")) / time).min(1.0);
     seen.put("timed_out_share", timed_out, distance::PROTOCOL);
     for name in [
@@ -154,12 +156,14 @@ mod tests {
             ("watched_bytes_acked", 1e6),
             ("watched_data_segments_sent", 100.0),
             ("mss_bytes", 20_000.0),
+            ("window_restarts", 3.0),
             ("min_rtt_us", 1000.0),
         ];
         let of_idle = |name| of(&[&idle], name);
         assert_eq!(of_idle("sender_busy_share"), Some(0.1));
         assert_eq!(of_idle("network_limited_share"), Some(1.0));
         assert_eq!(of_idle("one_way_share"), Some(1.0));
+        assert_eq!(of_idle("window_restarts_per_s"), Some(1.5));
         assert_eq!(of_idle("segments_in_a_round_trip"), Some(0.05));
         assert_eq!(of_idle("segment_bytes"), Some(10_000.0));
         assert_eq!(of_idle("pacing_limit_used_share"), Some(0.0));

@@ -106,6 +106,25 @@ const PARTS: &[(&str, &[&str])] = &[
             "osq_lock",
         ],
     ),
+    // Copies for packet sockets.
+    (
+        "capture_time_share",
+        &["packet_rcv", "tpacket_rcv", "packet_rcv_fanout", "dev_queue_xmit_nit"],
+    ),
+    (
+        "classifier_time_share",
+        &[
+            "tcf_classify",
+            "tc_run",
+            "cls_bpf_classify",
+            "do_xdp_generic",
+            "bpf_prog_run_generic_xdp",
+            "__cgroup_bpf_run_filter_skb",
+        ],
+    ),
+    ("system_call_filter_time_share", &["__secure_computing", "__seccomp_filter"]),
+    // Of a connect().
+    ("port_search_time_share", &["__inet_hash_connect", "inet_hash_connect"]),
     ("segmentation_time_share", &["skb_segment", "skb_mac_gso_segment", "tcp_gso_segment"]),
     ("writing_time_share", WRITING),
     // Work that is done once for each packet, whatever lies in it: copying is not among it.

@@ -26,7 +26,34 @@ const KNOWN: [(&str, &str, u8); 13] = [
     ("qdiscs.waiting", "qdisc_held_share", distance::PROTOCOL),
 ];
 
+/// Drops that have one cause, whichever of these reasons the kernel gives.
+const DROPS: [(&str, &[&str]); 2] = [
+    (
+        "rule_drops_per_s",
+        &[
+            "NETFILTER_DROP",
+            "TC_INGRESS",
+            "TC_EGRESS",
+            "XDP",
+            "BPF_CGROUP_EGRESS",
+            "IP_RPFILTER",
+            "XFRM_POLICY",
+            "SECURITY_HOOK",
+        ],
+    ),
+    (
+        "neighbour_drops_per_s",
+        &["NEIGH_CREATEFAIL", "NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_DEAD"],
+    ),
+];
+
 pub(super) fn tables(seen: &mut Seen, probes: &Probes) {
+    if let Some(drops) = probes.tables.get("drops").and_then(|table| table.column("packets")) {
+        for (feature, reasons) in DROPS {
+            let of_it = drops.clone().filter(|(reason, _)| reasons.contains(reason));
+            seen.per_second(feature, of_it.map(|(_, count)| count).sum(), distance::PROTOCOL);
+        }
+    }
     for (name, table) in &probes.tables {
         for column in &table.columns {
             if table.key == Key::Resource {
@@ -70,7 +97,7 @@ fn add(seen: &mut Seen, feature: &str, value: f64) {
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use millstream_record::{RunRecord, Window, keys};
+    use millstream_record::{Column, Key, Kind, RunRecord, Table, Window, keys};
 
     #[test]
     fn columns_are_features_by_their_kind_under_the_names_that_causes_know() {
@@ -108,5 +135,18 @@ mod tests {
             assert_eq!(of(name), Some(value), "{name}");
         }
         assert_eq!(of("softnet.processed_per_s"), None, "grows with the result");
+        assert_eq!(of("rule_drops_per_s"), None, "was not measured");
+        let rows = [("NETFILTER_DROP", 30.0), ("XDP", 10.0), ("NO_SOCKET", 7.0)];
+        let drops = Table {
+            key: Key::Reason,
+            columns: vec![Column::new("packets", "packets", Kind::Counter, "")],
+            rows: rows.map(|(reason, count)| (reason.to_owned(), vec![count])).into(),
+        };
+        run.probes.tables.insert("drops".to_owned(), drops);
+        let found = features(&[&run]);
+        let of =
+            |name: &str| found.iter().find(|one| one.name == name).and_then(|one| one.values[0]);
+        assert_eq!(of("rule_drops_per_s"), Some(20.0));
+        assert_eq!(of("neighbour_drops_per_s"), Some(0.0));
     }
 }

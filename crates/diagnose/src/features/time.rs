@@ -34,6 +34,8 @@ const KINDS: [(&str, Is); 12] = [
     ("time_own_code_share", |one| one.row.state == ThreadState::OwnCode),
     ("time_opening_share", |one| calls(one, &OPENING)),
 ];
+/// Time of processes that accept connections and open others, whatever it goes to.
+const BETWEEN: &str = "time_between_share";
 /// The rest of the work in the kernel.
 const SYSTEM_CALLS: &str = "time_system_call_share";
 
@@ -95,19 +97,25 @@ pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
         all.iter().filter(|one| kind(one) == Some(name)).fold(0.0, |sum, one| sum + one.share)
     };
     let names = KINDS.iter().map(|(name, _)| *name).chain([SYSTEM_CALLS]);
-    let feature = |name: &str| Feature {
+    let feature = |name: &str, share: f64| Feature {
         name: name.to_owned(),
         distance: distance::WHERE,
-        values: vec![Some(share(name)); runs],
+        values: vec![Some(share); runs],
     };
-    names.map(feature).collect()
+    let is_between = |one: &&Use| {
+        let last = one.path.last().and_then(|process| budget.ends.get(process));
+        last.is_some_and(|end| end.accepts && end.connects)
+    };
+    let between = all.iter().filter(is_between).fold(0.0, |sum, one| sum + one.share);
+    let of_kinds = names.map(|name| feature(name, share(name)));
+    of_kinds.chain([feature(BETWEEN, between)]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use millstream_record::{BudgetRow, ThreadBudget};
+    use millstream_record::{BudgetRow, End, ThreadBudget};
 
     use super::*;
 
@@ -153,13 +161,16 @@ mod tests {
             ThreadBudget { thread: number, process: number, rows, ..ThreadBudget::default() }
         };
         let threads = vec![thread(1, &rows), thread(2, &of_server)];
-        let budget = Budget { width_s: 100.0, threads, ..Budget::default() };
+        let proxy = End { accepts: true, connects: true, ..End::default() };
+        let ends = [(2, proxy)].into();
+        let budget = Budget { width_s: 100.0, threads, ends, ..Budget::default() };
         let found = of_time(&budget, &[1], 8);
         assert!(found.iter().all(|one| one.values.len() == 8));
         let percent = |one: &Feature| (one.values[0].unwrap_or(-1.0) * 100.0).round() as i32;
         let shares: BTreeMap<&str, i32> =
             found.iter().map(|one| (one.name.as_str(), percent(one))).collect();
         let expected = [
+            ("time_between_share", 60),
             ("time_child_share", 5),
             ("time_collector_share", 3),
             ("time_cpu_wait_share", 2),

@@ -47,6 +47,10 @@ impl Kernel {
         match *self {}
     }
 
+    pub fn drops(&self) -> Result<Vec<u64>, Absent> {
+        match *self {}
+    }
+
     pub fn costs(&self) -> BTreeMap<Program, Cost> {
         match *self {}
     }

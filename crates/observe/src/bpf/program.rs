@@ -6,6 +6,7 @@
 pub enum Program {
     SchedSwitch,
     SchedMigrateTask,
+    KfreeSkb,
     IrqHandlerEntry,
     IrqHandlerExit,
     SoftirqEntry,
@@ -33,9 +34,10 @@ use Program::*;
 impl Program {
     /// Programs of tracepoints. One that ends a measurement is attached before the one that begins
     /// it, so that no beginning is left over.
-    pub const TRACEPOINTS: [Self; 12] = [
+    pub const TRACEPOINTS: [Self; 13] = [
         SchedSwitch,
         SchedMigrateTask,
+        KfreeSkb,
         IrqHandlerExit,
         IrqHandlerEntry,
         SoftirqExit,
@@ -53,6 +55,7 @@ impl Program {
         match self {
             SchedSwitch => "sched_switch",
             SchedMigrateTask => "sched_migrate_task",
+            KfreeSkb => "kfree_skb",
             IrqHandlerEntry => "irq_handler_entry",
             IrqHandlerExit => "irq_handler_exit",
             SoftirqEntry => "softirq_entry",

@@ -30,6 +30,9 @@ struct Flow {
     last: (Instant, TcpSocket),
     samples: usize,
     sums: [f64; SAMPLED.len()],
+    /// Samples with a congestion window well below that of the one before, while nothing was sent
+    /// again: it was idle, and begins anew.
+    restarts: u32,
 }
 
 type OfSample = fn(&TcpSocket) -> f64;
@@ -61,6 +64,9 @@ const SAMPLED: [(&str, OfSample); 6] = [
         share((now - least).max(0.0), least)
     }),
 ];
+
+/// Part of a congestion window that is left where a connection begins anew.
+const RESTARTED: f64 = 0.75;
 
 /// Counters whose rise between the first and the last sample is kept: `watched_busy_s`.
 const RISING: [&str; 8] = [
@@ -95,11 +101,15 @@ fn share(part: f64, rest: f64) -> f64 {
 impl Flow {
     fn new(now: Instant, socket: TcpSocket) -> Self {
         let sums = SAMPLED.map(|(_, of)| of(&socket));
-        Self { first: (now, socket.clone()), last: (now, socket), samples: 1, sums }
+        Self { first: (now, socket.clone()), last: (now, socket), samples: 1, sums, restarts: 0 }
     }
 
     fn look(&mut self, now: Instant, socket: TcpSocket) {
         self.samples += 1;
+        let last = &self.last.1;
+        let has_fallen = field(&socket, "cwnd_bytes") < RESTARTED * field(last, "cwnd_bytes");
+        let is_same = field(&socket, "retransmits") == field(last, "retransmits");
+        self.restarts += u32::from(has_fallen && is_same);
         for (sum, (_, of)) in self.sums.iter_mut().zip(SAMPLED) {
             *sum += of(&socket);
         }
@@ -108,12 +118,13 @@ impl Flow {
 
     /// The last sample, with what all of them say.
     fn finish(self) -> TcpSocket {
-        let Self { first: (begin, first), last: (end, mut last), samples, sums } = self;
+        let Self { first: (begin, first), last: (end, mut last), samples, sums, restarts } = self;
         let watched = end.duration_since(begin).as_secs_f64();
         let means = SAMPLED.iter().zip(sums).map(|((name, _), sum)| (*name, sum / samples as f64));
         let mut more: Vec<(String, f64)> =
             means.map(|(name, mean)| (name.to_owned(), mean)).collect();
         more.push(("watched_s".to_owned(), watched));
+        more.push(("window_restarts".to_owned(), f64::from(restarts)));
         for name in RISING {
             if let Some((before, now)) = first.fields.get(name).zip(last.fields.get(name)) {
                 more.push((format!("watched_{name}"), (now - before).max(0.0)));

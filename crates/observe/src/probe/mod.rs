@@ -14,6 +14,7 @@ mod cpu;
 mod disk;
 mod distance;
 mod drivers;
+mod drops;
 mod engines;
 mod flows;
 mod frequency;
@@ -129,8 +130,9 @@ pub(crate) struct Kind {
 
 /// All that every run has, in the order in which they look. A further probe is a file with a
 /// `KIND`, and a line here.
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     kernel::KIND,
+    drops::KIND,
     cpu::KIND,
     interrupts::KIND,
     context::KIND,

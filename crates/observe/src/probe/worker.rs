@@ -22,6 +22,7 @@ struct Worker {
     role: String,
     process: Option<ProcFile>,
     memory: Option<ProcFile>,
+    status: Option<ProcFile>,
     first: Option<Stat>,
     last: Stat,
     threads: BTreeMap<u32, Thread>,
@@ -75,6 +76,7 @@ impl Workers {
             role,
             process: ProcFile::open(format!("/proc/{pid}/stat")).ok(),
             memory: ProcFile::open(format!("/proc/{pid}/statm")).ok(),
+            status: ProcFile::open(format!("/proc/{pid}/status")).ok(),
             first: None,
             last: Stat::default(),
             threads: BTreeMap::new(),
@@ -125,6 +127,12 @@ impl Worker {
         self.last = now;
         // A shell that has called `exec` has another name.
         self.seen.name = name_of(self.seen.pid);
+        if let Some(Ok((tracer, filters))) =
+            self.status.as_mut().map(|file| file.parse(parse_watched))
+        {
+            self.seen.traced_by = self.seen.traced_by.or(Some(tracer).filter(|pid| *pid != 0));
+            self.seen.system_call_filters = self.seen.system_call_filters.max(filters);
+        }
         self.sample_threads();
     }
 
@@ -159,7 +167,7 @@ impl Worker {
     }
 
     fn finish(self, tick_s: f64) -> WorkerActivity {
-        let Self { role: _, process: _, memory: _, first, last, threads, mut seen } = self;
+        let Self { first, last, threads, mut seen, .. } = self;
         let first = first.unwrap_or_default();
         seen.usr_s = rise(first.usr_ticks, last.usr_ticks) as f64 * tick_s;
         seen.sys_s = rise(first.sys_ticks, last.sys_ticks) as f64 * tick_s;
@@ -253,6 +261,15 @@ pub(super) fn parse_waits(text: &str) -> Result<u64, String> {
     word.parse().map_err(|_| format!("odd number {word:?}"))
 }
 
+/// The process that traces one, 0 where none does, and the filters of its system calls, of which
+/// kernels before 5.9 do not tell.
+fn parse_watched(text: &str) -> Result<(u32, Option<u32>), String> {
+    let value =
+        |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
+    let tracer = value("TracerPid:").ok_or("no line TracerPid:")?;
+    Ok((tracer, value("Seccomp_filters:")))
+}
+
 pub(super) fn parse_switches(text: &str) -> Result<Switches, String> {
     let value = |key: &str| -> Result<u64, String> {
         let value = text.lines().find_map(|line| line.strip_prefix(key));
@@ -291,6 +308,14 @@ mod tests {
     fn voluntary_is_not_taken_from_nonvoluntary() {
         let text = "Name:\tx\nnonvoluntary_ctxt_switches:\t7\nvoluntary_ctxt_switches:\t5\n";
         assert_eq!(parse_switches(text), Ok(Switches { voluntary: 5, involuntary: 7 }));
+    }
+
+    #[test]
+    fn who_watches_system_calls_is_read() {
+        let text = "Name:\tx\nTracerPid:\t71\nSeccomp:\t2\nSeccomp_filters:\t3\n";
+        assert_eq!(parse_watched(text), Ok((71, Some(3))));
+        assert_eq!(parse_watched("TracerPid:\t0\n"), Ok((0, None)));
+        assert!(parse_watched("Name:\tx\n").is_err());
     }
 
     #[test]

@@ -259,6 +259,16 @@ impl Kernel {
         map.iter().collect::<Result<_, _>>().map_err(|error| Absent(in_one_line(&error)))
     }
 
+    /// Returns the packets that the kernel dropped, by the number of the reason.
+    pub fn drops(&self) -> Result<Vec<u64>, Absent> {
+        if let Some(reason) = self.missing(&[Program::KfreeSkb]) {
+            return Err(Absent(reason));
+        }
+        let map: PerCpuArray<&MapData, u64> = self.map("drops")?;
+        let all = map.iter().map(|one| one.map(|by_cpu| by_cpu.iter().sum()));
+        all.collect::<Result<_, _>>().map_err(|error| Absent(in_one_line(&error)))
+    }
+
     /// Returns the cost of each program, which rises only while a descriptor of [`count_costs`] is
     /// open.
     pub fn costs(&self) -> BTreeMap<Program, Cost> {
