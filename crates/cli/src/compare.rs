@@ -5,16 +5,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_diagnose::sets::{Row, compare_sets, flame};
+use millstream_diagnose::flame::flame_difference;
+use millstream_diagnose::sets::{Row, compare_sets, profiles};
 use millstream_lab::investigate::{BUILD, BUILDS, Options, explain};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
+use millstream_report::kernel::functions;
 use millstream_report::of_machine;
 
 use crate::in_turns::{Two, pairs};
 use crate::output::{self, full_path};
 use crate::values::{Database, seconds, whole};
 use crate::{investigate, kept};
+
+/// Functions that are told beside a flame graph.
+const FUNCTIONS: usize = 20;
 
 /// For `compare --help`.
 pub const HELP: &str = "\
@@ -63,7 +68,7 @@ pub struct Compare {
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Write the flame graph of the second set, coloured by what differs from the first, to this
-    /// file (SVG); of sets that were profiled (`run --profile`, `investigate`)
+    /// file (SVG), and tell the functions whose shares differ most; of sets that were profiled (`run --profile`, `investigate`)
     #[arg(long, value_name = "FILE")]
     flame: Option<PathBuf>,
     #[command(flatten)]
@@ -106,10 +111,15 @@ pub fn compare(arguments: &Compare) -> Result<ExitCode, Error> {
     if let (Some(row), Some(case)) = (result, found.cases.first_mut()) {
         case.result = Some(row);
     }
+    let mut text = found.text();
     if let Some(file) = &arguments.flame {
-        output::write_whole(file, flame(&first, &second)?.as_bytes())?;
+        let (subject, [before, after]) = profiles(&first, &second)?;
+        let title = format!("{subject}: second set, red has more of the time than in the first");
+        output::write_whole(file, flame_difference(&title, &before, &after).as_bytes())?;
+        let table = functions([&before, &after], ["first set", "second set"], FUNCTIONS);
+        text += &format!("\nWhere the CPUs were, by how the share differs\n{}", table.text());
     }
-    output::tell(&found.text(), &found, arguments.json.as_deref())?;
+    output::tell(&text, &found, arguments.json.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }
 

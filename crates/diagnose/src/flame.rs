@@ -72,6 +72,56 @@ pub fn flame_difference_within(
     draw_within(title, &tree, Some(ratio), bytes)
 }
 
+/// A function, or a state of the CPUs, with its shares of the samples of two profiles.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionShare {
+    /// Its name.
+    pub name: String,
+    /// Its shares of both profiles.
+    pub shares: [f64; 2],
+}
+
+impl FunctionShare {
+    /// Returns the second share less the first one.
+    pub fn difference(&self) -> f64 {
+        self.shares[1] - self.shares[0]
+    }
+}
+
+/// Returns the states of the CPUs, then the functions in which they were, by how much their shares
+/// of the two profiles differ. A sample is of the innermost function.
+pub fn function_shares(base: &[StackRecord], profile: &[StackRecord]) -> Vec<FunctionShare> {
+    let states = ["CPU idle", "CPU in the kernel", "CPU in programs"];
+    let mut of_states =
+        states.map(|name| FunctionShare { name: name.to_owned(), shares: [0.0; 2] });
+    let mut functions: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
+    for (at, stacks) in [base, profile].into_iter().enumerate() {
+        let all: u64 = stacks.iter().map(StackRecord::count).sum();
+        for one in stacks {
+            let share = one.count() as f64 / all as f64;
+            let innermost = one.stack.last().map_or("", String::as_str);
+            let state = match one.is_idle() {
+                true => 0,
+                false => {
+                    if innermost.ends_with("_[k]") {
+                        1
+                    } else {
+                        2
+                    }
+                }
+            };
+            of_states[state].shares[at] += share;
+            if state != 0 {
+                functions.entry(innermost).or_default()[at] += share;
+            }
+        }
+    }
+    let named = |(name, shares): (&str, [f64; 2])| FunctionShare { name: name.to_owned(), shares };
+    let mut functions: Vec<FunctionShare> = functions.into_iter().map(named).collect();
+    functions.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
+    of_states.into_iter().chain(functions).collect()
+}
+
 fn draw_within(title: &str, root: &Node, ratio: Option<f64>, bytes: usize) -> String {
     let (mut least, mut svg) = (LEAST, draw(title, root, ratio, LEAST));
     while svg.len() > bytes && least < WIDTH {
@@ -203,6 +253,36 @@ mod tests {
         assert!(svg.contains("b: 30 samples, 25.00 %, -25.00 points"));
         let same = flame_difference("x", &base, &[stack(&["a"], 40), stack(&["b"], 40)]);
         assert_eq!(same.matches("#eeeeee").count(), 2);
+    }
+
+    #[test]
+    fn functions_are_told_by_how_their_shares_differ_behind_the_states_of_the_cpus() {
+        let base = [
+            stack(&["idle", "cpuidle_enter_[k]"], 50),
+            stack(&["p", "main", "work"], 25),
+            stack(&["p", "main", "read", "copy_[k]"], 25),
+        ];
+        let after = [
+            stack(&["idle", "cpuidle_enter_[k]"], 2),
+            stack(&["p", "main", "work"], 3),
+            stack(&["p", "other", "work"], 3),
+            stack(&["p", "main", "read", "copy_[k]"], 2),
+        ];
+        let told = function_shares(&base, &after);
+        let told: Vec<_> = told.iter().map(|one| (one.name.as_str(), one.shares)).collect();
+        let expected = [
+            ("CPU idle", [0.5, 0.2]),
+            ("CPU in the kernel", [0.25, 0.2]),
+            ("CPU in programs", [0.25, 0.6]),
+            ("work", [0.25, 0.6]),
+            ("copy_[k]", [0.25, 0.2]),
+        ];
+        assert!(told.len() == expected.len(), "{told:?}");
+        for ((name, shares), (expected, values)) in told.into_iter().zip(expected) {
+            let is_same = |at: usize| (shares[at] - values[at]).abs() < 1e-9;
+            assert!(name == expected && is_same(0) && is_same(1), "{name}: {shares:?}");
+        }
+        assert!(function_shares(&[], &[]).iter().all(|one| one.shares == [0.0; 2]));
     }
 
     /// XML 1.0, 2.2: a browser opens no drawing with another character.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use millstream_diagnose::flame::function_shares;
 use millstream_record::{
     CrossCallRecord, KernelActivity, LockWaitRecord, SampledRecord, StackRecord,
 };
@@ -11,6 +12,8 @@ use crate::frame::{Chapter, Frame, Grid, Part, Row, Section};
 
 /// Lines of a list.
 const TOP: usize = 10;
+/// Rows of the states of the CPUs.
+const STATES: usize = 3;
 /// Functions of a stack that are shown.
 const FRAMES: usize = 6;
 const BAR: f64 = 40.0;
@@ -83,6 +86,19 @@ fn commonest(kernel: &KernelActivity, most: usize) -> Option<Section<'static>> {
     }
     let heading = format!("Stacks that the CPU clock met most, of {all} samples");
     (!lines.is_empty()).then(|| Section::new(Chapter::NONE, heading, vec![Part::lines(lines)]))
+}
+
+/// Returns the functions of two profiles whose shares differ most, so many at most, behind the
+/// states of the CPUs. `heads` are the names of the profiles.
+pub fn functions([before, after]: [&[StackRecord]; 2], heads: [&str; 2], most: usize) -> Grid {
+    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+    let heads = heads.map(|head| format!(">{head}"));
+    let columns = [&heads[0], &heads[1], ">difference", "function"];
+    let rows = function_shares(before, after).into_iter().take(STATES + most).map(|one| {
+        let difference = format!("{:+.2} points", 100.0 * one.difference());
+        [percent(one.shares[0]), percent(one.shares[1]), difference, one.name]
+    });
+    Grid::new("Samples by the innermost function", columns).rows(rows)
 }
 
 /// Returns the accuracy of a count, as text.

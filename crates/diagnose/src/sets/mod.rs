@@ -25,7 +25,6 @@ pub use histograms::HistogramRow;
 pub use histograms::histograms_of;
 
 use crate::features::features;
-use crate::flame::flame_difference;
 use millstream_plan::Workload;
 use millstream_record::error::Error;
 use millstream_record::{FORMAT_VERSION, RunRecord, StackRecord, configuration_label, keys};
@@ -137,13 +136,15 @@ pub fn compare_sets(first: &[RunRecord], second: &[RunRecord], seed: u64) -> Set
     }
 }
 
-/// A flame graph of the second set. A frame that has more of the time than in the first set is red,
-/// one that has less is blue.
+/// Returns the one configuration of both sets, and the profile of each.
 ///
 /// # Errors
 ///
 /// `Refused` where the runs are of several configurations, or a set has no profile.
-pub fn flame(first: &[RunRecord], second: &[RunRecord]) -> Result<String, Error> {
+pub fn profiles(
+    first: &[RunRecord],
+    second: &[RunRecord],
+) -> Result<(String, [Vec<StackRecord>; 2]), Error> {
     let configurations: BTreeSet<String> =
         by_configuration(first).into_keys().chain(by_configuration(second).into_keys()).collect();
     if configurations.len() > 1 {
@@ -166,11 +167,7 @@ pub fn flame(first: &[RunRecord], second: &[RunRecord]) -> Result<String, Error>
         }
     }
     let title = configurations.into_iter().next().unwrap_or_default();
-    Ok(flame_difference(
-        &format!("{title}: second set, red has more of the time than in the first"),
-        &before,
-        &after,
-    ))
+    Ok((title, [before, after]))
 }
 
 fn experiments(runs: &[RunRecord]) -> Vec<String> {
@@ -461,10 +458,11 @@ mod tests {
             runs
         };
         let (one, two) = (profiled(1, "copy_[k]"), profiled(2, "sum_[k]"));
-        let svg = flame(&one, &two).unwrap();
-        assert!(svg.contains("sum_[k]: 28 samples, 100.00 %, +100.00 points"), "{svg}");
+        let (_, [before, after]) = profiles(&one, &two).unwrap();
+        assert_eq!((before[0].count(), after[0].count()), (28, 28));
+        assert_eq!(after[0].stack.last().map(String::as_str), Some("sum_[k]"));
         let refused =
-            |one: &[RunRecord], two: &[RunRecord]| flame(one, two).unwrap_err().to_string();
+            |one: &[RunRecord], two: &[RunRecord]| profiles(one, two).unwrap_err().to_string();
         assert!(refused(&one, &set(100.0, 4, 0, 3)).contains("the second set: no run"));
         let mut other = two.clone();
         other[0].stack = "millstream".into();

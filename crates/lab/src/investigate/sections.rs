@@ -3,6 +3,7 @@
 use millstream_diagnose::separate::Finding;
 use millstream_diagnose::units::{Scale, significant};
 use millstream_report::frame::{Cell, Chapter, Frame, Grid, Part, Row, Section};
+use millstream_report::kernel::functions;
 use millstream_report::{budget, grids, trouble};
 
 use super::drawings::{self, DOTS};
@@ -14,6 +15,8 @@ use super::{Heat, Investigation, Suspect};
 const LINES: usize = 100;
 const MEMBERS: usize = 40;
 const SHOWN: usize = 5;
+/// Functions of the page.
+const FUNCTIONS: usize = 40;
 /// Families of features that a text lists; a page lists twice as many.
 const FINDINGS: usize = 6;
 /// Bytes of a page that heat maps and flame graphs have together, so that it stays below 2 MB, and
@@ -60,6 +63,7 @@ impl Investigation {
         sections.extend([
             section("Trouble that the machine counted", self.trouble()),
             section("What the probes saw", vec![Part::on_page(|| self.tables())]),
+            section("Where the CPUs were, by how the share differs", self.functions()),
             section("Where the CPUs were", vec![Part::on_page(|| self.flames())]),
             section("CPUs over time", vec![Part::on_page(|| self.over_time())]),
             section("Histograms", vec![Part::on_page(|| self.histograms())]),
@@ -188,6 +192,13 @@ impl Investigation {
         };
         let on_page = of(usize::MAX);
         vec![Part::InText(of(SHOWN).text()), Part::on_page(move || vec![Part::Grid(on_page)])]
+    }
+
+    /// Returns the functions of the lowest and the highest group, where there are groups.
+    fn functions(&self) -> Vec<Part<'_>> {
+        let Some((lowest, highest)) = &self.met.profile_ends else { return Vec::new() };
+        let of = |most| functions([lowest, highest], ["lowest results", "highest results"], most);
+        vec![Part::InText(of(SHOWN).text()), Part::on_page(move || vec![Part::Grid(of(FUNCTIONS))])]
     }
 
     /// Returns the name of each group, as the tables have it.
