@@ -189,7 +189,8 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     let probes = sampler.stop();
     let watched_s = begun.elapsed().as_secs_f64();
     if let Some(kernel) = &probes.kernel {
-        out(&text(kernel, watched_s, arguments.stacks.unwrap_or(0) as usize))?;
+        let stacks = arguments.stacks.unwrap_or(0) as usize;
+        out(&text(kernel, probes.interrupts.as_ref(), watched_s, stacks))?;
         if let Some(path) = &arguments.flame {
             let drawn = flame_graph("CPU clock", &kernel.profile);
             write_whole(path, drawn.as_bytes())?;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use millstream_diagnose::flame::function_shares;
 use millstream_record::{
-    CrossCallRecord, KernelActivity, LockWaitRecord, SampledRecord, StackRecord,
+    CrossCallRecord, HistogramRecord, Interrupts, KernelActivity, LockWaitRecord, SampledRecord,
+    StackRecord,
 };
 
 use crate::frame::{Chapter, Frame, Grid, Part, Row, Section};
@@ -18,8 +19,14 @@ const STATES: usize = 3;
 const FRAMES: usize = 6;
 const BAR: f64 = 40.0;
 
-/// Returns all of it, over `seconds`, with the `stacks` commonest stacks.
-pub fn text(kernel: &KernelActivity, seconds: f64, stacks: usize) -> String {
+/// Returns all of it, over `seconds`, with the `stacks` commonest stacks. `interrupts` has the
+/// names of devices.
+pub fn text(
+    kernel: &KernelActivity,
+    interrupts: Option<&Interrupts>,
+    seconds: f64,
+    stacks: usize,
+) -> String {
     let seconds = seconds.max(1e-9);
     let section = |heading: &str, parts| Section::new(Chapter::NONE, heading, parts);
     let calls = |list: &[CrossCallRecord]| {
@@ -63,12 +70,43 @@ pub fn text(kernel: &KernelActivity, seconds: f64, stacks: usize) -> String {
         section("", vec![Part::lines(sampled.collect())]),
         section("Waits for locks, by who asked", vec![Part::Grid(waits)]),
     ];
+    sections.push(by_device(kernel, interrupts, seconds));
     sections.extend(histograms(kernel));
     sections.extend(commonest(kernel, stacks));
     let cost = format!("What the programs cost while that was counted, {} together", ms(all));
     sections.push(section(&cost, vec![Part::Grid(costs)]));
     sections.push(section("", vec![Part::lines(absent.collect())]));
     format!("\n{}", Frame { title: String::new(), sections }.text())
+}
+
+/// Returns the number of the interrupt that a histogram is of.
+fn number(one: &HistogramRecord) -> Option<&str> {
+    one.what.strip_prefix("interrupt_")
+}
+
+/// Returns the interrupts of devices by device and CPU, those of most time first.
+fn by_device(
+    kernel: &KernelActivity,
+    interrupts: Option<&Interrupts>,
+    seconds: f64,
+) -> Section<'static> {
+    let device = |number: &str| {
+        let rows = interrupts.into_iter().flat_map(|all| &all.rows);
+        rows.filter(|row| row.id == number).map(|row| row.name.clone()).next().unwrap_or_default()
+    };
+    let of_devices = kernel.histograms.iter().filter(|one| number(one).is_some());
+    let mut all: Vec<&HistogramRecord> = of_devices.collect();
+    all.sort_by(|a, b| b.total_s.total_cmp(&a.total_s));
+    let rows = all.into_iter().take(TOP).map(|one| {
+        let number = number(one).unwrap_or_default();
+        let rate = format!("{:.1}", one.count as f64 / seconds);
+        let share = format!("{:.3} %", 100.0 * one.total_s / seconds);
+        let mean = format!("{:.1} µs", 1e6 * one.total_s / one.count.max(1) as f64);
+        [number.to_owned(), device(number), one.cpu.to_string(), rate, share, mean]
+    });
+    let heads = [">interrupt", "device", ">CPU", ">in a second", ">of the CPU", ">mean"];
+    let grid = Grid::new("", heads).rows(rows);
+    Section::new(Chapter::NONE, "Interrupts of devices, by CPU", vec![Part::Grid(grid)])
 }
 
 /// Returns the stacks that the CPU clock met most, each with its share of all samples and the
@@ -196,7 +234,7 @@ fn time(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millstream_record::HistogramRecord;
+    use millstream_record::InterruptRow;
 
     #[test]
     fn senders_waits_and_histograms_are_told() {
@@ -240,6 +278,7 @@ mod tests {
                 histogram(0, &[(1024, 4)]),
                 histogram(1, &[(1024, 4), (4096, 2)]),
                 waiting,
+                HistogramRecord { what: "interrupt_38".into(), ..histogram(1, &[(4096, 10)]) },
             ],
             counts: [("system_calls".to_owned(), vec![2000.0, 1000.0])].into(),
             sampled: [("system_calls".to_owned(), sampled)].into(),
@@ -247,10 +286,17 @@ mod tests {
             absent: [("napi_polls".to_owned(), "napi_poll: no such tracepoint".to_owned())].into(),
             ..KernelActivity::default()
         };
-        let text = text(&kernel, 2.0, 2);
+        let row = |id: &str| InterruptRow {
+            id: id.to_owned(),
+            name: format!("device of {id}"),
+            ..InterruptRow::default()
+        };
+        let interrupts = Interrupts { cpus: vec![0, 1], rows: vec![row("3"), row("38")] };
+        let text = text(&kernel, Some(&interrupts), 2.0, 2);
         for line in [
             "10.0  smp_call  has run flush_tlb_func  smp_call < flush_tlb_mm_range",
             "0.016 ms      8  2.0 µs   5.0 µs  udp_recvmsg  spin",
+            "38  device of 38    1          5.0     0.001 %  1.0 µs",
             "softirq_net_rx: 10, mean 2.00 µs",
             "napi_polls: not measured, because napi_poll",
             "system calls: 1500/s, counted in 1.60 % of the time (8 windows), ± 10.0 %; up to 25.0 % more where",
