@@ -43,9 +43,11 @@ pub struct Uses {
     pub threads: f64,
 }
 
-/// Returns where the time of `process` goes in the end; nothing where none of its threads is known.
-pub fn uses(budget: &Budget, process: u32) -> Uses {
-    let mut walk = Walk::new(budget);
+/// Returns where the time of the first of `ends`, the processes of a load, goes in the end; nothing
+/// where none of its threads is known.
+pub fn uses(budget: &Budget, ends: &[u32]) -> Uses {
+    let Some(&process) = ends.first() else { return Uses::default() };
+    let mut walk = Walk::new(budget, ends);
     let own: Vec<&ThreadBudget> =
         budget.threads.iter().filter(|one| walk.is_same(one.process, process)).collect();
     let most = own.iter().map(|one| ran_s(one)).fold(0.0, f64::max);
@@ -85,13 +87,15 @@ enum Part<'a> {
 struct Walk<'a> {
     budget: &'a Budget,
     threads: BTreeMap<u32, &'a ThreadBudget>,
+    /// Processes of the load.
+    load: &'a [u32],
     /// The first process of each program of which there are several beside each other.
     groups: BTreeMap<u32, u32>,
     found: Vec<Use>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(budget: &'a Budget) -> Self {
+    fn new(budget: &'a Budget, load: &'a [u32]) -> Self {
         let mut parents: BTreeMap<u32, u32> = BTreeMap::new();
         parents.extend(budget.threads.iter().map(|one| (one.process, one.parent)));
         let name = |process: &u32| budget.names.get(process);
@@ -114,7 +118,7 @@ impl<'a> Walk<'a> {
             groups.insert(*process, first);
         }
         let threads = budget.threads.iter().map(|one| (one.thread, one)).collect();
-        Self { budget, threads, groups, found: vec![] }
+        Self { budget, threads, load, groups, found: vec![] }
     }
 
     fn group(&self, process: u32) -> u32 {
@@ -135,7 +139,7 @@ impl<'a> Walk<'a> {
         for (row, part) in parts {
             let share = share * row.s / all;
             let Part::For(other) = part else {
-                self.add(at, row, share);
+                self.end(at, row, share);
                 continue;
             };
             let mut next = self.next(thread, &row, other, at);
@@ -153,6 +157,35 @@ impl<'a> Walk<'a> {
             if told < 1.0 {
                 self.add(at, row, share * (1.0 - told));
             }
+        }
+    }
+
+    /// Adds a row that is the end of a chain. A wait for a CPU that a process of the load has is
+    /// what that process does on its CPUs.
+    fn end(&mut self, at: &Place, row: BudgetRow, share: f64) {
+        let is_of_load = |with: &u32| row.state == ThreadState::Ready && self.load.contains(with);
+        let Some(holder) = row.with.filter(is_of_load).map(|with| self.group(with)) else {
+            return self.add(at, row, share);
+        };
+        let threads = self.budget.threads.iter();
+        let threads = threads.filter(|one| self.group(one.process) == holder);
+        let work: Vec<BudgetRow> =
+            threads.flat_map(|one| one.rows.iter().filter(ran)).cloned().collect();
+        let all: f64 = work.iter().map(|one| one.s).sum();
+        if all == 0.0 {
+            return self.add(at, row, share);
+        }
+        let mut at = at.clone();
+        if at.path.last() != Some(&holder) {
+            at.behind = None;
+            match at.path.iter().position(|one| *one == holder) {
+                Some(place) => at.path.truncate(place + 1),
+                None => at.path.push(holder),
+            }
+        }
+        for one in work {
+            let share = share * one.s / all;
+            self.add(&at, BudgetRow { with: None, ..one }, share);
         }
     }
 
@@ -260,13 +293,15 @@ fn recurs(row: &&BudgetRow) -> bool {
     row.what != LOOKS && (!is_sleep(row) || row.count > ONCE.0 || row.s < ONCE.1 * row.count as f64)
 }
 
+/// Returns true for time on a CPU.
+fn ran(row: &&BudgetRow) -> bool {
+    matches!(row.state, ThreadState::OwnCode | ThreadState::Kernel)
+        || row.what.starts_with("on a CPU")
+}
+
 /// Returns the seconds of a thread on a CPU.
 fn ran_s(thread: &ThreadBudget) -> f64 {
-    let ran = thread.rows.iter().filter(|row| {
-        matches!(row.state, ThreadState::OwnCode | ThreadState::Kernel)
-            || row.what.starts_with("on a CPU")
-    });
-    ran.map(|row| row.s).sum()
+    thread.rows.iter().filter(ran).map(|row| row.s).sum()
 }
 
 fn is_sleep(row: &BudgetRow) -> bool {
@@ -320,7 +355,7 @@ mod tests {
             |(process, peer): &(u32, u32)| (*process, End { peers: vec![*peer], ..End::default() });
         let ends = ends.iter().map(end).collect();
         let budget = Budget { width_s: 10.0, threads, ends, ..Budget::default() };
-        let all = uses(&budget, 1).all;
+        let all = uses(&budget, &[1, 2]).all;
         let sum: f64 = all.iter().map(|one| one.share).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{all:?}");
         let round = |share: f64| (share * 1000.0).round() / 1000.0;
@@ -366,8 +401,31 @@ mod tests {
         let end = End { peers: vec![2], ..End::default() };
         let budget = Budget { threads: threads(), names: names(), ..Budget::default() };
         let apart = Budget { ends: [(1, end)].into(), ..budget.clone() };
-        assert_eq!(uses(&apart, 1).all[0].path, [1, 2]);
-        assert_eq!(uses(&budget, 1).all[0].path, [1]);
+        assert_eq!(uses(&apart, &[1, 2]).all[0].path, [1, 2]);
+        assert_eq!(uses(&budget, &[1, 2]).all[0].path, [1]);
+    }
+
+    #[test]
+    fn a_wait_for_a_cpu_that_the_load_itself_has_is_what_it_does_there() {
+        let client = vec![
+            row(Ready, "", "", 2, 4.0),
+            row(Ready, "", "", 8, 1.0),
+            row(Asleep, "read", "", 2, 3.0),
+            row(Kernel, "write", "", 0, 2.0),
+        ];
+        let server = vec![
+            row(OwnCode, "price", "", 0, 6.0),
+            row(Ready, "", "", 1, 2.0),
+            row(Asleep, "read", "", 1, 2.0),
+        ];
+        let other = vec![row(OwnCode, "other", "", 0, 9.0)];
+        let all = told(vec![thread(1, 1, client), thread(2, 2, server), thread(8, 8, other)], &[]);
+        let expected = [
+            (vec![1, 2], "price".to_owned(), 0.625),
+            (vec![1], "write".to_owned(), 0.275),
+            (vec![1], String::new(), 0.1),
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]
@@ -400,7 +458,7 @@ mod tests {
         let burns = vec![row(OwnCode, "burn", "", 0, 10.0)];
         let threads = vec![thread(1, 1, client), thread(2, 2, waits), thread(2, 3, burns)];
         let budget = Budget { width_s: 10.0, threads, ..Budget::default() };
-        let first = uses(&budget, 1).all[0].clone();
+        let first = uses(&budget, &[1, 2]).all[0].clone();
         assert_eq!((first.row.what.as_str(), (first.share * 100.0).round()), ("burn", 90.0));
         assert_eq!(first.behind.map(|(_, thread)| thread), Some(3));
     }

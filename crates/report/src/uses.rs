@@ -53,8 +53,9 @@ impl Answer {
 /// Returns where the time of the first end of `roots` goes; of a unit of work where it is said what
 /// that is, and how many there are in a second.
 pub fn answer(budget: &Budget, roots: &[u32], work: Option<(&str, f64)>) -> Option<Answer> {
-    let process = *ends(budget, roots).first()?;
-    let Uses { all, threads } = uses(budget, process);
+    let ends = ends(budget, roots);
+    let process = *ends.first()?;
+    let Uses { all, threads } = uses(budget, &ends);
     let mut rows: Vec<Told> = Vec::new();
     // Of a call that blocks, its work in the kernel is a part: one to the disk, mostly.
     let blocks = |one: &Use| {

@@ -87,8 +87,10 @@ fn is_file(one: &Use) -> bool {
 /// Returns the shares of the time of the first end of `clients`, as features of so many `runs`;
 /// none where nothing is known of its time.
 pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
-    let found = ends(budget, clients).first().map(|&end| uses(budget, end).all);
-    let Some(all) = found.filter(|all| !all.is_empty()) else { return vec![] };
+    let all = uses(budget, &ends(budget, clients)).all;
+    if all.is_empty() {
+        return vec![];
+    }
     let kind = |one: &Use| {
         let known = KINDS.iter().find(|(_, is)| is(one)).map(|(name, _)| *name);
         known.or((one.row.state == ThreadState::Kernel).then_some(SYSTEM_CALLS))
