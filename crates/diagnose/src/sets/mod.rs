@@ -362,6 +362,9 @@ fn said(row: &Row, is_result: bool) -> String {
             true => ": changed",
             false => ": no change is shown",
         });
+        if row.comparison.is_none() && row.difference.is_none() {
+            line.push_str("; so few runs show none");
+        }
         if let Some(found) = &row.comparison {
             let seen = found.least_seen * 100.0;
             let _ = write!(line, "; a change of {seen:.1} % would be seen four times out of five");
@@ -487,6 +490,20 @@ mod tests {
         let row = &found.cases[0].others[0];
         assert_eq!((row.name.as_str(), row.medians), ("near.engine.dropped_per_s", (5.0, 15.0)));
         assert!(row.changed && (row.comparison.unwrap().ratio - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn runs_that_are_too_few_for_so_many_configurations_are_said() {
+        let of = |middle: f64, stack: &str| {
+            let mut runs = set(middle, 4, 0, 1);
+            runs.iter_mut().for_each(|run| run.stack = stack.into());
+            runs
+        };
+        let both = |middle| [of(middle, "kernel"), of(middle, "millstream")].concat();
+        let text = compare_sets(&of(9.0, "kernel"), &of(99.0, "kernel"), 1).text();
+        assert!(text.contains(": changed"), "{text}");
+        let text = compare_sets(&both(9.0), &both(99.0), 1).text();
+        assert!(text.contains("no change is shown; so few runs show none"), "{text}");
     }
 
     #[test]
