@@ -75,7 +75,30 @@ fn of_run(run: &RunRecord) -> Values {
     measured::measured(&mut seen, probes);
     tables::tables(&mut seen, probes);
     queue::queue(&mut seen, run);
+    highest_of_any_cpu(&mut seen);
     seen.values
+}
+
+/// Before the name of a feature of each CPU: the highest value that any of them has.
+pub const ANY_CPU: &str = "any_cpu.";
+
+/// Returns the CPU and the rest of the name of a feature of one CPU, as `cpu3.usr_share`.
+pub fn of_one_cpu(name: &str) -> Option<(u32, &str)> {
+    let (cpu, feature) = name.strip_prefix("cpu")?.split_once('.')?;
+    Some((cpu.parse().ok()?, feature))
+}
+
+/// Adds to the features of each CPU the highest of any: which CPU is the busy one differs from run
+/// to run, and then none of them goes with the result.
+fn highest_of_any_cpu(seen: &mut Seen) {
+    let mut highest = Values::new();
+    for (name, (value, distance)) in &seen.values {
+        if let Some((_, feature)) = of_one_cpu(name) {
+            let one = highest.entry(format!("{ANY_CPU}{feature}")).or_insert((*value, *distance));
+            one.0 = one.0.max(*value);
+        }
+    }
+    seen.values.extend(highest);
 }
 
 /// Returns the units that a run moved from its first sample to its last, `span` seconds later.
@@ -407,6 +430,7 @@ mod tests {
         assert_eq!(of("busiest_thread_share").0, Some(0.5));
         assert_eq!(of("waits_for_cpu_share").0, Some(0.25), "of the thread that waits longest");
         assert_eq!(of("cpu1.usr_share").0, Some(0.2));
+        assert_eq!(of("any_cpu.usr_share").0, Some(0.9), "the higher one of two CPUs");
         assert_eq!(of("retransmitted_share").0, Some(0.005));
         assert_eq!(of("udp_receive_buffer_errors_per_s").0, Some(0.0));
         assert_eq!(of("cpu_distance_ns").0, None, "was not measured");

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use millstream_diagnose::features::{ANY_CPU, of_one_cpu};
 use millstream_diagnose::units::Scale;
 use millstream_foreign::markup as escape;
 use millstream_report::spread;
 
 use super::seen::{Heat, TwoHistograms, shares_of};
-use super::{Investigation, Suspect};
+use super::text::plain;
+use super::{Investigation, Point, Suspect};
 
 const WIDTH: f64 = 760.0;
 /// Height of a drawing of runs, and its margins.
@@ -17,6 +19,8 @@ const LABELS: f64 = 28.0;
 /// Runs that are drawn one by one, of all and of a level of a forced cause.
 pub(super) const DOTS: usize = 1_500;
 const LEVEL_DOTS: usize = 60;
+/// Colours of points; there are as many classes of them.
+const COLOURS: usize = 7;
 const LEFT: f64 = 60.0;
 const BELOW: f64 = 18.0;
 /// Shades from idle to busy; the page has a colour for each but the first, which is not drawn.
@@ -60,6 +64,47 @@ impl Investigation {
             points.collect(),
             &[(VALUES + 4.0, "runs in the order of execution".to_owned())],
         )
+    }
+
+    /// Draws the results over a feature: coloured by group, or, where it is the highest of any CPU,
+    /// by the CPU that has it. None where no two runs have it.
+    pub(super) fn scatter(&self, feature: &str, scale: &Scale) -> Option<String> {
+        let values = self.features.get(feature)?;
+        let mut drawn: Vec<(usize, &Point, f64)> = (self.observed.iter().enumerate().zip(values))
+            .filter_map(|((at, point), value)| Some((at, point, (*value)?)))
+            .collect();
+        drawn.sort_by(|a, b| a.1.result.total_cmp(&b.1.result));
+        let drawn = spread(&drawn, DOTS);
+        let ends = drawn.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), one| {
+            (low.min(one.2), high.max(one.2))
+        });
+        let width = (ends.1 - ends.0).max(f64::MIN_POSITIVE);
+        let dots = drawn.iter().map(|(at, point, value)| {
+            let cpu = feature.strip_prefix(ANY_CPU).and_then(|rest| self.highest_cpu(rest, *at));
+            let on = cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
+            Dot {
+                x: VALUES + 8.0 + (WIDTH - VALUES - 28.0) * ((value - ends.0) / width),
+                value: point.result,
+                class: cpu.map_or(point.group.unwrap_or(0), |cpu| cpu as usize % COLOURS),
+                title: format!(
+                    "run {at}: {}, {}{on}",
+                    scale.with_unit(point.result),
+                    plain(*value)
+                ),
+            }
+        });
+        let label = format!("{feature}: {} to {}", plain(ends.0), plain(ends.1));
+        let dots: Vec<Dot> = dots.collect();
+        (dots.len() > 1).then(|| drawing(self.ends(), scale, dots, &[(VALUES + 4.0, label)]))
+    }
+
+    /// Returns the CPU on which a feature of each CPU is the highest in a run.
+    fn highest_cpu(&self, feature: &str, run: usize) -> Option<u32> {
+        let of_cpus = self.features.iter().filter_map(|(name, values)| {
+            let (cpu, _) = of_one_cpu(name).filter(|(_, rest)| *rest == feature)?;
+            Some((cpu, (*values.get(run)?)?))
+        });
+        Some(of_cpus.max_by(|a, b| a.1.total_cmp(&b.1))?.0)
     }
 
     /// Draws the runs of each level of a forced cause, a column each.
@@ -244,6 +289,23 @@ mod tests {
         assert_eq!(shares_of(&both), [(4, 0.5, 0.0), (8, 0.5, 1.0)]);
         let drawn = histograms(&both);
         assert!(drawn.contains("width=\"300.0\"") && drawn.contains(">8</text>"), "{drawn}");
+    }
+
+    /// The CPU that has the highest value is another one in each run.
+    #[test]
+    fn a_feature_of_any_cpu_is_coloured_by_the_cpu_that_has_it() {
+        let mut found = investigated(true);
+        let runs = found.observed.len();
+        let of = |cpu: usize| (0..runs).map(|at| Some(((at + cpu) % 2) as f64)).collect();
+        found.features.insert("cpu0.x".into(), of(0));
+        found.features.insert("cpu4.x".into(), of(1));
+        found.features.insert("any_cpu.x".into(), (0..runs).map(|at| Some(at as f64)).collect());
+        let scale = found.scale();
+        let svg = found.scatter("any_cpu.x", &scale).unwrap();
+        let of_class = |class: &str| svg.matches(&format!("<circle class=\"{class}\"")).count();
+        assert_eq!((of_class("g0") + of_class("g4"), svg.matches("<circle").count()), (runs, runs));
+        assert!(of_class("g0").abs_diff(of_class("g4")) <= 1 && svg.contains(", 1.00, CPU 0<"));
+        assert_eq!(found.scatter("nothing", &scale), None);
     }
 
     #[test]

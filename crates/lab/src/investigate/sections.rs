@@ -1,5 +1,6 @@
 //! The sections of an investigation, for text and page alike: a further one is an entry here.
 
+use millstream_diagnose::features::{ANY_CPU, of_one_cpu};
 use millstream_diagnose::separate::Finding;
 use millstream_diagnose::units::{Scale, significant};
 use millstream_report::frame::{Cell, Chapter, Frame, Grid, Part, Row, Section};
@@ -15,6 +16,8 @@ use super::{Heat, Investigation, Suspect};
 const LINES: usize = 100;
 const MEMBERS: usize = 40;
 const SHOWN: usize = 5;
+/// Features over which the results are drawn.
+const SCATTERS: usize = 3;
 /// Functions of the page.
 const FUNCTIONS: usize = 40;
 /// Families of features that a text lists; a page lists twice as many.
@@ -57,6 +60,10 @@ impl Investigation {
         sections.extend([
             section("Why not double?", vec![Part::line(self.bound()), self.limits.grid()]),
             section(format!("What goes with {goes_with}"), self.findings(goes_with)),
+            section(
+                "The results over what goes with them",
+                vec![Part::on_page(|| self.scatters())],
+            ),
         ]);
         let lists = self.met.lists().into_iter();
         sections.extend(lists.map(|(name, title, list)| section(title, self.list(name, list))));
@@ -169,6 +176,19 @@ impl Investigation {
         let on_page = of(&mut findings.iter().take(2 * FINDINGS));
         parts.push(Part::on_page(move || vec![Part::Grid(on_page)]));
         parts
+    }
+
+    /// Returns a drawing of the results over each of the features that go with them most.
+    fn scatters(&self) -> Vec<Part<'_>> {
+        let scale = self.scale();
+        let shown = self.separation.findings.iter().filter(|one| one.is_shown()).take(SCATTERS);
+        // Of features of single CPUs the highest of any says more.
+        let drawn = shown.filter_map(|one| {
+            let of_any = one.members.iter().find(|name| name.starts_with(ANY_CPU));
+            let of_any = of_any.filter(|_| of_one_cpu(&one.feature).is_some());
+            self.scatter(of_any.unwrap_or(&one.feature), &scale)
+        });
+        drawn.map(Part::Markup).collect()
     }
 
     fn list(&self, name: &str, list: &[Rate]) -> Vec<Part<'_>> {
