@@ -711,7 +711,7 @@ mod tests {
             "{verdict}"
         );
         assert!(
-            text.contains("Of each megabyte (") && text.contains("at most 4.98 times"),
+            text.contains("Of each megabyte (") && text.contains("at most 4.99 times"),
             "{text}"
         );
         let (verdict, text) = told(19.0);
