@@ -39,6 +39,9 @@ pub const RX_RING_BYTES: u64 = 2 << 20;
 const TX_RINGS_BYTES: u64 = 8 << 20;
 /// See [`TX_RINGS_BYTES`].
 const TX_RING_LEAST_BYTES: u64 = 256 << 10;
+/// The limit of all tx rings together, as far as each has room for a packet. A thousand streams to
+/// a slow link would else hold as many times [`TX_RING_LEAST_BYTES`].
+const TX_RINGS_MOST_BYTES: u64 = 32 << 20;
 
 /// The limit of either ring while memory is short. While it is critical: [`CRITICAL_RING_BYTES`].
 const PRESSED_RING_BYTES: u64 = 16 << 10;
@@ -103,8 +106,10 @@ impl RingLimits {
     fn share(&self, streams: usize, pressure: MemoryPressure) {
         let (tx, rx) = match pressure {
             MemoryPressure::None => {
-                let share = TX_RINGS_BYTES / streams.max(1) as u64;
-                (share.clamp(TX_RING_LEAST_BYTES, TX_RING_BYTES), RX_RING_BYTES)
+                let of = |all: u64| all / streams.max(1) as u64;
+                let least = TX_RING_LEAST_BYTES.min(of(TX_RINGS_MOST_BYTES));
+                let share = of(TX_RINGS_BYTES).max(least);
+                (share.clamp(PACKET_BYTES as u64, TX_RING_BYTES), RX_RING_BYTES)
             }
             MemoryPressure::Pressure => (PRESSED_RING_BYTES, PRESSED_RING_BYTES),
             MemoryPressure::Critical => (CRITICAL_RING_BYTES, CRITICAL_RING_BYTES),
@@ -465,7 +470,9 @@ mod tests {
             (MemoryPressure::None, 1, [512, 2048]),
             (MemoryPressure::Pressure, 1, [16, 16]),
             (MemoryPressure::Critical, 1, [4, 4]),
-            (MemoryPressure::None, 1500, [256, 2048]),
+            (MemoryPressure::None, 128, [256, 2048]),
+            (MemoryPressure::None, 256, [128, 2048]),
+            (MemoryPressure::None, 1500, [64, 2048]),
         ];
         for (pressure, streams, kib) in steps {
             limits.share(streams, pressure);
