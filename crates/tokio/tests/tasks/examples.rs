@@ -2,6 +2,8 @@
 
 #[path = "../../examples/http.rs"]
 mod http;
+#[path = "../../examples/many.rs"]
+mod many;
 #[path = "../../examples/sandbox.rs"]
 mod sandbox;
 #[path = "../../examples/tls.rs"]
@@ -149,4 +151,20 @@ async fn a_resolver_finds_what_is_inside_the_program() {
     let missing = resolver.lookup_ip("other.inside.").await.unwrap_err();
     assert!(missing.is_nx_domain(), "{missing}");
     server.abort();
+}
+
+/// In whatever order they were opened and closed, and however each ended.
+#[tokio::test]
+async fn connections_that_come_and_go_leave_nothing() {
+    let pool = Pool::new(PoolConfig::default()).unwrap();
+    let (near, far) = pair(PairConfig::default()).unwrap();
+    let near = many::stack(&pool, near, "10.0.0.1/24", 1_000).unwrap();
+    let far = many::stack(&pool, far, "10.0.0.2/24", 1_000).unwrap();
+    let listener = TcpListener::bind(&far, "10.0.0.2:7").await.unwrap();
+    many::churn(&near, &listener, "10.0.0.2:7".parse().unwrap(), 3_000).await.unwrap();
+    for (stack, sockets) in [(&near, 0), (&far, 1)] {
+        while many::left(stack).await.unwrap() != (sockets, 0) {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
 }
