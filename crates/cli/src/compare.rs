@@ -37,6 +37,7 @@ Groups of the results, the features that go with them, and the causes of the cat
 `investigate`, of runs that are kept. Nothing is run, so nothing is forced and no cause is confirmed. The runs have to be
 of one workload, stack and level of each factor; eight at least. Of a set with several, --only chooses one:
   millstream explain first-look --only tcp_rr --only kernel
+  millstream explain first-look --out pages --plot any_cpu.softirq_time_share
 Runs may differ in `threads` (`run udp-path --profile --repeats 8`): then it is said, too, what threads cost each other.";
 
 /// Arguments of `compare`.
@@ -88,6 +89,10 @@ pub struct Explain {
     /// Write the page of what was found into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Draw on the page the results over this feature; `any_cpu.…` is the highest of any CPU, coloured
+    /// by the CPU that has it. May be given several times
+    #[arg(long, value_name = "FEATURE", requires = "out")]
+    plot: Vec<String>,
     #[command(flatten)]
     catalogue: investigate::Catalogue,
     /// Write what was found to this file as JSON ('-': standard output, alone)
@@ -153,6 +158,12 @@ pub fn explain_kept(arguments: &Explain) -> Result<ExitCode, Error> {
         found.facts = of_machine(&first.started_at, &first.environment);
     }
     found.experiments = parts.into_iter().map(|(experiment, _)| experiment.id).collect();
+    if let Some(name) = arguments.plot.iter().find(|name| !found.features.contains_key(*name)) {
+        let names: Vec<&str> = found.features.keys().map(String::as_str).collect();
+        let names = names.join(", ");
+        return Err(Error::Refused(format!("--plot {name}: no such feature; there are: {names}")));
+    }
+    found.plots.clone_from(&arguments.plot);
     if let Some(folder) = &arguments.out {
         let page = investigate::write_page(folder, &found)?;
         output::say(format_args!("Page: {}", full_path(&page)));

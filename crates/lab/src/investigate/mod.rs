@@ -141,6 +141,9 @@ pub struct Investigation {
     /// has it.
     #[serde(default)]
     pub features: BTreeMap<String, Vec<Option<f64>>>,
+    /// Features over which the page draws the results, before those that go with them most.
+    #[serde(default)]
+    pub plots: Vec<String>,
     /// Remarks that a reader has to know.
     pub notes: Vec<String>,
 }
@@ -372,6 +375,7 @@ fn look(
         budget,
         not_judged: shown.not_judged,
         features: features.into_iter().map(|one| (one.name, one.values)).collect(),
+        plots: vec![],
     })
 }
 

@@ -183,12 +183,13 @@ impl Investigation {
         let scale = self.scale();
         let shown = self.separation.findings.iter().filter(|one| one.is_shown()).take(SCATTERS);
         // Of features of single CPUs the highest of any says more.
-        let drawn = shown.filter_map(|one| {
+        let shown = shown.map(|one| {
             let of_any = one.members.iter().find(|name| name.starts_with(ANY_CPU));
             let of_any = of_any.filter(|_| of_one_cpu(&one.feature).is_some());
-            self.scatter(of_any.unwrap_or(&one.feature), &scale)
+            of_any.unwrap_or(&one.feature)
         });
-        drawn.map(Part::Markup).collect()
+        let drawn = self.plots.iter().chain(shown);
+        drawn.filter_map(|name| self.scatter(name, &scale)).map(Part::Markup).collect()
     }
 
     fn list(&self, name: &str, list: &[Rate]) -> Vec<Part<'_>> {
@@ -350,6 +351,11 @@ mod tests {
         found.met.profile_ends = Some((profile.clone(), profile.clone()));
         found.met.profile = profile;
         found.met.absent.clear();
+        let plot = found.features.keys().next_back().unwrap().clone();
+        let values = found.features.get_mut(&plot).unwrap();
+        *values = (0..3_000).map(|at| Some(f64::from(at))).collect();
+        found.plots = vec![plot.clone()];
+        let plot = format!(">{plot}: ");
         let row =
             |cpu: u32| (cpu, (0..120).map(|at| f64::from((at * 7 + cpu) % 9) / 8.0).collect());
         let heat = Heat { busy: (0..64).map(row).collect(), ..Heat::default() };
@@ -369,6 +375,7 @@ mod tests {
             "functions of less than",
             " and 4960 more",
             &level,
+            &plot,
         ] {
             assert!(page.contains(said), "{said}");
         }
