@@ -86,7 +86,7 @@ async fn transfer(
         tokio::spawn(async move {
             let mut buffer = vec![0; CALL];
             while server.read(&mut buffer).await? != 0 {}
-            io::Result::Ok(())
+            io::Result::Ok(0)
         })
     });
     let reads: Vec<_> = reads.collect();
@@ -95,7 +95,10 @@ async fn transfer(
             for _ in 0..bytes / count / CALL {
                 client.write_all(&[7; CALL]).await?;
             }
-            client.shutdown().await
+            client.shutdown().await?;
+            // Dropped before all has arrived it would be an orphan, and the memory of orphans has a
+            // limit.
+            client.read(&mut [0]).await
         })
     });
     for task in writes.collect::<Vec<_>>().into_iter().chain(reads) {
