@@ -22,7 +22,7 @@ CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out kernel_judge,$(patsubst crates/stack/tests/%/main.rs,%,$(sort $(wildcard crates/stack/tests/*/main.rs))))
 
-.PHONY: bpf clogs package demo compare compare-crates soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench packages semver peers build help
+.PHONY: bpf clogs package demo compare compare-crates compare-hyper soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench packages semver peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -149,6 +149,11 @@ compare-crates:  ## forwarders of a TUN device over Millstream, netstack-smoltcp
 	@scripts/need cargo:cargo:$(RUST) cc:gcc ip:iproute2 python3:python3
 	cargo build --locked --release --manifest-path peers/Cargo.toml --target-dir peers/target -p peer-forward
 	peers/forward/compare.py $(CRATES_FLAGS)
+
+compare-hyper:   ## hyper over Millstream beside hyper over the kernel's sockets; needs root (HYPER_FLAGS, docs/peers.md)
+	@scripts/need cargo:cargo:$(RUST) cc:gcc ip:iproute2 python3:python3 wrk:wrk
+	cargo build --locked --release -p millstream-tokio --example serve
+	scripts/compare-hyper $(HYPER_FLAGS)
 
 truth: build     ## whether investigate names causes that are made on purpose (TRUTH_FLAGS: --quick, --cases NAMES, --minutes N, --seed N)
 	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool
