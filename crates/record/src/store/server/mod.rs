@@ -16,7 +16,7 @@ use std::sync::mpsc::channel;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use postgres::error::SqlState;
+use postgres::error::{Severity, SqlState};
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::ToSql;
 use postgres::{Client, Config, Error, Row};
@@ -99,7 +99,7 @@ impl Postgres {
     ) -> Result<T, Failure> {
         let mut client = self.client.borrow_mut();
         match act(&mut client, false) {
-            Err(_) if client.is_closed() => {
+            Err(error) if client.is_closed() || ends_session(&error) => {
                 *client = self.again()?;
                 Ok(act(&mut client, true)?)
             }
@@ -165,6 +165,13 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Said(error)
     }
+}
+
+/// Returns true where the server ends the session with this error: the library may see a little
+/// later that the connection is closed.
+fn ends_session(error: &Error) -> bool {
+    let severity = error.as_db_error().and_then(|error| error.parsed_severity());
+    matches!(severity, Some(Severity::Fatal | Severity::Panic))
 }
 
 /// Has TCP give up a server that is gone, which may take it hours by itself.
