@@ -4,8 +4,7 @@
   truth_ends.py ask -a ADDRESS [--before WHAT] [-n THREADS]  prints `figure N`: requests/s
 
 --does: hash (computes), sync (a file written through to the disk), lock (rests while it holds the lock of all), child (starts a
-program), rest (sleeps), poll (waits for two pipes that nobody writes), names (answers at port 53, too). --before: look-up (asks
-port 53 of the other end, which takes 4 ms), connect (opens a connection), hash.
+program), rest (sleeps), poll (waits for two pipes that nobody writes). --before: connect (opens a connection), hash.
 """
 import argparse
 import hashlib
@@ -16,7 +15,7 @@ import subprocess
 import threading
 import time
 
-PORT, LOOK_UP_S, REST_S = 5998, 0.004, 0.002
+PORT, REST_S = 5998, 0.002
 LOCK = threading.Lock()
 
 
@@ -54,18 +53,8 @@ def serve_one(connection, work):
     connection.close()
 
 
-def answer_names(address):
-    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    names.bind((address, 53))
-    while True:
-        question, asker = names.recvfrom(512)
-        threading.Timer(LOOK_UP_S, names.sendto, (question, asker)).start()
-
-
 def serve(options):
     work = served(options.does, options.d)
-    if options.does == "names":
-        threading.Thread(target=answer_names, args=[options.a], daemon=True).start()
     with socket.create_server((options.a, PORT), backlog=128) as listener:
         while True:
             threading.Thread(target=serve_one, args=[listener.accept()[0], work], daemon=True).start()
@@ -78,17 +67,12 @@ def ask(options, counts, end):
         return made
 
     connection, count = connected(), 0
-    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    names.connect((options.a, 53))
     while time.monotonic() < end:
         if options.before == "connect":
             connection.close()
             connection = connected()
         elif options.before == "hash":
             hash_order()
-        elif options.before == "look-up":
-            names.send(b"?" * 12)
-            names.recv(512)
         connection.sendall(b"order")
         connection.recv(64)
         count += 1
