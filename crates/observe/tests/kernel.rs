@@ -223,7 +223,7 @@ fn a_sample_for_which_there_is_no_room_is_counted() {
     assert!(kernel.samples().unwrap().len() >= 8192);
 }
 
-/// Of two functions one is timed each time, and the other one only where the first one calls it.
+/// The probe times one function at each call, and another one only where the first one calls it.
 #[test]
 fn functions_of_this_program_are_timed_inside_another_alone() {
     #[inline(never)]

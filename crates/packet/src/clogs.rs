@@ -8,7 +8,7 @@
 //! | mark | what it does | what the stack does without |
 //! |---|---|---|
 //! | [`Clogs::pull_up`] | a read joins all that is queued in one fresh mapping, copies from it and unmaps it | copies from the frames |
-//! | [`Clogs::pull_up_behind_small`] | the same, and only where the first block of what is queued has less than 64 bytes | copies from the frames |
+//! | [`Clogs::pull_up_behind_small`] | a read does the same, but only where the first queued block has less than 64 bytes | copies from the frames |
 //! | [`Clogs::put_back_walk`] | a read takes the whole chain, and walks it to its end to put the rest back; the limit counts payload, and nothing is coalesced | drops what was read; the limit counts memory held |
 //! | [`Clogs::heap_per_packet`] | each frame's bytes are allocated and freed with it | frames of an arena, in each thread's magazine |
 //!

@@ -86,8 +86,8 @@ pub struct Shared {
     /// Bits for the poller, since it last looked.
     pub news: AtomicU8,
     has_poller: AtomicBool,
-    /// Locked for a moment by who comes or leaves, and by the engine for news after the poller has
-    /// looked.
+    /// The poller that waits for the socket. A thread that adds or removes it locks this for a
+    /// moment; so does the engine, for the first news after the poller has looked.
     poller: Mutex<Option<PollTarget>>,
 }
 

@@ -86,7 +86,7 @@ fn receive(engine: &mut Engine, socket: SocketId, living: &Living<'_>) -> io::Re
     let (mut received, mut last_part) = (0, LastPart::of(living));
     while !last_part.is_over(living, received as u64) {
         engine.run_once(Some(Duration::from_millis(1)))?;
-        // What is left of a record, so that the next read begins with a record.
+        // It reads the rest of a record first, so that the next read begins with a record.
         let wanted = READ - received % READ;
         let Ok(len @ 1..) = engine.tcp(socket).read(&mut buffer[..wanted]) else { continue };
         if buffer[..len] != expected[received % 251..][..len] {

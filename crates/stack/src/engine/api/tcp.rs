@@ -192,7 +192,7 @@ impl TcpHandle<'_> {
     pub fn set_options(&mut self, options: &TcpSocketOptions) -> Result<(), Error> {
         options.check()?;
         if options.cork && !self.socket()?.conn.is_corked() {
-            // What was written before is not held back.
+            // The engine sends first what was written before: the cork does not hold it back.
             self.engine.flush();
         }
         self.call(|socket| options.apply(socket))?;

@@ -7,7 +7,7 @@ use crate::engine::ip::reach::IpReach;
 use crate::error::Error;
 use crate::socket::SocketId;
 
-/// Options of one UDP socket; they hold for what is sent or received from then on.
+/// Options of one UDP socket. The engine applies them to datagrams sent or received afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpSocketOptions {
     /// Hop limit (TTL) of datagrams to one host, 64 at first; not 0.

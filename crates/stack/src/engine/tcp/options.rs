@@ -11,8 +11,8 @@ use crate::error::Error;
 /// Seconds that are numbers of milliseconds.
 const MOST_S: u64 = u32::MAX as u64 / 1000 - 1;
 
-/// Options of one TCP connection, or of a listener for its connections. What is not named here
-/// follows from its [`millstream_tcp::Config`] for good.
+/// Options of one TCP connection, or of a listener for its connections. The connection's
+/// [`millstream_tcp::Config`] decides all else, for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpSocketOptions {
     /// Small segments are sent at once; else they wait for outstanding small ones (Nagle with

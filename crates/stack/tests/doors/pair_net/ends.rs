@@ -313,7 +313,7 @@ fn a_listener_stops_for_all_of_its_handles() {
     assert_eq!(client.read(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
 }
 
-/// What was written before an option is set is sent as it was then.
+/// The engine sends data by the options that held when the application wrote it.
 #[test]
 fn options_hold_for_what_is_written_after_them() {
     let (mut client, mut server, [near, _far]) = ends();
