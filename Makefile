@@ -14,6 +14,7 @@ COMPARE_FLAGS ?=
 SOAK_SECONDS ?= 600
 SOAK_FLAGS ?=
 TRUTH_FLAGS ?=
+RIGS_FLAGS ?=
 CRATES_FLAGS ?=
 MATRIX_FLAGS ?=
 # What has the feature `clogs`; the command alone switches it on below.
@@ -22,7 +23,7 @@ CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out kernel_judge,$(patsubst crates/stack/tests/%/main.rs,%,$(sort $(wildcard crates/stack/tests/*/main.rs))))
 
-.PHONY: bpf clogs package demo compare compare-crates compare-hyper soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench packages semver peers build help
+.PHONY: bpf clogs package demo compare compare-crates compare-hyper soak truth rigs test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench packages semver peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -159,3 +160,8 @@ truth: build     ## whether investigate names causes that are made on purpose (T
 	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool
 	@scripts/need python3:python3 cc:gcc
 	scripts/truth $(TRUTH_FLAGS)
+
+rigs: build      ## whether it names causes in programs that outsiders wrote (RIGS_FLAGS: NAME, --both, --list)
+	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables go:golang node:nodejs haproxy:haproxy nginx:nginx memcached:memcached
+	@scripts/need python3:python3 cc:gcc
+	scripts/rigs/run $(RIGS_FLAGS)

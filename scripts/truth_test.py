@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import re
 import time
 import unittest
 
@@ -105,6 +106,19 @@ class Truth(unittest.TestCase):
         for case in truth.CASES:
             self.assertLessEqual(case.expected, known, case.name)
         self.assertEqual(len({case.name for case in truth.CASES}), len(truth.CASES))
+
+    def test_every_rig_has_a_cause_of_the_catalogue_and_a_row(self):
+        run = os.path.join(os.path.dirname(PATH), "rigs", "run")
+        loader = importlib.machinery.SourceFileLoader("rigs", run)
+        rigs = importlib.util.module_from_spec(importlib.util.spec_from_loader("rigs", loader))
+        loader.exec_module(rigs)
+        known = {name[:-5] for name in os.listdir(os.path.join(os.path.dirname(PATH), "..", "crates", "diagnose", "src", "causes"))}
+        for name, head in rigs.rigs().items():
+            self.assertLessEqual(set(head["causes"].split()), known, name)
+            re.compile(head["row"])
+            self.assertTrue(head["what"], name)
+        text = "x\n  Of the time of a 58 %: a sleeps\n  in read. The rest: b\n\n"
+        self.assertEqual(rigs.first_sentence(text), "a 58 %: a sleeps in read.")
 
 
 if __name__ == "__main__":
