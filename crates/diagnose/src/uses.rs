@@ -20,6 +20,14 @@ const DEEP: usize = 12;
 const ONCE: (u64, f64) = (2, 0.02);
 /// Bytes from each other at which two words belong to one lock.
 const LOCK_BYTES: u64 = 64;
+/// Functions of Go from which a thread sleeps that has nothing to run, or watches the others.
+const IDLE: [&str; 5] = [
+    "runtime.stopm",
+    "runtime.stealWork",
+    "runtime.runqgrab",
+    "runtime.sysmon",
+    "runtime.notetsleep",
+];
 
 /// One use of the first end's time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -161,7 +169,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds a row that is the end of a chain. A wait for a CPU that a process of the load has is
-    /// what that process does on its CPUs.
+    /// what that process does on its CPUs, as far as that was as long.
     fn end(&mut self, at: &Place, row: BudgetRow, share: f64) {
         let is_of_load = |with: &u32| row.state == ThreadState::Ready && self.load.contains(with);
         let Some(holder) = row.with.filter(is_of_load).map(|with| self.group(with)) else {
@@ -172,8 +180,9 @@ impl<'a> Walk<'a> {
         let work: Vec<BudgetRow> =
             threads.flat_map(|one| one.rows.iter().filter(ran)).cloned().collect();
         let all: f64 = work.iter().map(|one| one.s).sum();
-        if all == 0.0 {
-            return self.add(at, row, share);
+        let told = (all / row.s).min(1.0);
+        if told < 1.0 {
+            self.add(at, row, share * (1.0 - told));
         }
         let mut at = at.clone();
         if at.path.last() != Some(&holder) {
@@ -184,7 +193,7 @@ impl<'a> Walk<'a> {
             }
         }
         for one in work {
-            let share = share * one.s / all;
+            let share = share * told * one.s / all;
             self.add(&at, BudgetRow { with: None, ..one }, share);
         }
     }
@@ -287,10 +296,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns false for a sleep that comes so seldom that it is part of no unit of work, and for time
-/// that the looking itself took.
+/// Returns false for a sleep that comes so seldom that it is part of no unit of work, for one of a
+/// thread that has nothing to run, and for time that the looking itself took.
 fn recurs(row: &&BudgetRow) -> bool {
-    row.what != LOOKS && (!is_sleep(row) || row.count > ONCE.0 || row.s < ONCE.1 * row.count as f64)
+    let is_often = row.count > ONCE.0 || row.s < ONCE.1 * row.count as f64;
+    let is_idle = row.stack.iter().any(|name| IDLE.contains(&name.as_str()));
+    row.what != LOOKS && (!is_sleep(row) || is_often && !is_idle)
 }
 
 /// Returns true for time on a CPU.
@@ -424,6 +435,36 @@ mod tests {
             (vec![1, 2], "price".to_owned(), 0.625),
             (vec![1], "write".to_owned(), 0.275),
             (vec![1], String::new(), 0.1),
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_wait_for_a_cpu_leads_to_no_more_than_who_had_it_worked() {
+        // A quota holds the server back, whichever thread had its CPU meanwhile.
+        let client = vec![row(Asleep, "read", "", 2, 9.0), row(OwnCode, "ask", "", 0, 1.0)];
+        let server = vec![row(OwnCode, "work", "", 0, 1.0), row(Ready, "", "", 2, 8.0)];
+        let all = told(vec![thread(1, 1, client), thread(2, 2, server)], &[]);
+        let expected = [
+            (vec![1, 2], String::new(), 0.7),
+            (vec![1, 2], "work".to_owned(), 0.2),
+            (vec![1], "ask".to_owned(), 0.1),
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_thread_without_anything_to_run_counts_for_nothing() {
+        let mut parked = row(Asleep, "futex", "lock 0x10", 4, 8.0);
+        parked.stack = vec!["runtime.notesleep".to_owned(), "runtime.stopm".to_owned()];
+        let worker = vec![parked, row(OwnCode, "ask", "", 0, 2.0)];
+        let poller = vec![row(Asleep, "epoll_pwait", "", 2, 9.0), row(Kernel, "write", "", 0, 1.0)];
+        let server = vec![row(Kernel, "read", "", 0, 9.0), row(Asleep, "read", "", 4, 1.0)];
+        let all = told(vec![thread(1, 3, worker), thread(1, 4, poller), thread(2, 2, server)], &[]);
+        let expected = [
+            (vec![1, 2], "read".to_owned(), 0.75),
+            (vec![1], "ask".to_owned(), 0.167),
+            (vec![1], "write".to_owned(), 0.083),
         ];
         assert_eq!(all, expected);
     }

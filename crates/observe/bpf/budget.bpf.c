@@ -20,7 +20,7 @@ const volatile u8 uses[CALLS] = {};
 u64 began = 0;
 
 enum { RUNS, READY, ASLEEP, BLOCKED, ENDED };
-enum { NOTHING, FILE, PIPE, DEVICE, ANONYMOUS, UNIX_SOCKET, TCP_SOCKET, UDP_SOCKET, OTHER_SOCKET, LOCK };
+enum { NOTHING, FILE, PIPE, DEVICE, ANONYMOUS, UNIX_SOCKET, TCP_SOCKET, UDP_SOCKET, OTHER_SOCKET, LOCK, HELD };
 
 /* In the place of a thread: a timer of the sleeping one itself. */
 #define CLOCK 0xffffffff
@@ -32,6 +32,9 @@ enum { NOTHING, FILE, PIPE, DEVICE, ANONYMOUS, UNIX_SOCKET, TCP_SOCKET, UDP_SOCK
 
 /* The scheduler reads its clock some 1 us after a switch is told: only more than this was stolen. */
 #define STOLEN_LEAST_NS 50000
+
+/* An idle CPU wakes up sooner: a thread that waits so long for one is held back (a quota). */
+#define HELD_LEAST_NS 1000000
 
 #define TASK_UNINTERRUPTIBLE 0x2
 #define TASK_DEAD 0x80
@@ -463,6 +466,8 @@ int sched_switch(u64 *ctx)
 		u64 ns = now - t->since;
 		if (t->state == READY) {
 			struct reason why = { .thread = next->pid, .by = before->pid, .state = READY };
+			if (!why.by && ns > HELD_LEAST_NS)
+				why.kind = HELD;
 			add(t, &t->ready, &why, ns);
 		} else if (t->state == ASLEEP) {
 			slept(t, ns);

@@ -45,6 +45,10 @@ pub struct ThreadBudget {
 /// The reason of time in which a thread was ready, and this program had its CPU.
 pub const LOOKS: &str = "millstream has it, as it looks";
 
+/// The reason of time in which a thread was ready and its CPU idle, for longer than a CPU takes to
+/// wake up.
+pub const HELD_BACK: &str = "held back, with its CPU idle";
+
 /// In the place of the thing that a thread waits for: the time-out of a call that waits for
 /// several.
 pub const TIME_OUT: &str = "until its time is over";

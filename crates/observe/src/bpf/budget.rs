@@ -198,6 +198,8 @@ pub fn call_name(call: u16) -> String {
 
 /// The kind of a thing that is a regular file.
 pub const FILE: u8 = 1;
+/// Kind of a wait for a CPU that was idle, for longer than one takes to wake up.
+pub const HELD: u8 = 10;
 /// Bytes of a file's name that the programs keep.
 pub const FILE_NAME: usize = 15;
 

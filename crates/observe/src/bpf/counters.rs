@@ -10,7 +10,7 @@ pub const VECTORS: [&str; 10] =
 const SOFTIRQS: usize = 15;
 const SOFTIRQ_NS: usize = SOFTIRQS + VECTORS.len();
 /// Words of a value; the last four are the programs' own.
-pub(super) const WORDS: usize = SOFTIRQ_NS + VECTORS.len() + 4;
+pub(super) const WORDS: usize = SOFTIRQ_NS + VECTORS.len() + 5;
 pub(super) type Value = [u64; WORDS];
 
 /// A count or a time of each CPU.

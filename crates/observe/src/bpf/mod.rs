@@ -33,7 +33,8 @@ mod top;
 use std::path::PathBuf;
 
 pub use budget::{
-    Asleep, FAULT, FILE, FILE_NAME, KERNEL_THREAD, Met, OWN, Off, Reason, Times, call_name, thing,
+    Asleep, FAULT, FILE, FILE_NAME, HELD, KERNEL_THREAD, Met, OWN, Off, Reason, Times, call_name,
+    thing,
 };
 pub use counters::{Counter, Counters, VECTORS};
 pub use histogram::{BUCKETS, Histogram, Place};

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use millstream_record::{Budget, BudgetRow, LOOKS, Probes, TIME_OUT, ThreadBudget, ThreadState};
+use millstream_record::{
+    Budget, BudgetRow, HELD_BACK, LOOKS, Probes, TIME_OUT, ThreadBudget, ThreadState,
+};
 
 use super::callers::Callers;
 use super::connections::opened;
 use super::peers::Peers;
 use super::{Absent, Kind, Probe, Turn, limits};
 use crate::bpf::{
-    self, Asleep, FILE, KERNEL_THREAD, Met, OWN, Off, Opened, Opener, Reason, Times, call_name,
-    thing,
+    self, Asleep, FILE, HELD, KERNEL_THREAD, Met, OWN, Off, Opened, Opener, Reason, Times,
+    call_name, thing,
 };
 use crate::names::{Named, process_stacks};
 use crate::symbols::UNKNOWN;
@@ -273,7 +275,10 @@ fn rows(
     add(BudgetRow { state: ThreadState::Ready, ..stolen });
     for (why, ns, count) in &times.off {
         let (state, what, on) = match why.state {
-            Off::Ready => (ThreadState::Ready, String::new(), String::new()),
+            Off::Ready => {
+                let what = if why.kind == HELD { HELD_BACK } else { "" };
+                (ThreadState::Ready, what.to_owned(), String::new())
+            }
             Off::Asleep => (ThreadState::Asleep, call_name(why.call), thing(why)),
             Off::Blocked => (ThreadState::Blocked, call_name(why.call), thing(why)),
         };
