@@ -89,14 +89,15 @@ impl Connection {
     }
 
     /// Bounds of the buffers in bytes of memory held; one that is set is not tuned from now on, as
-    /// by Linux. The window already offered stays; the window shift stays as negotiated.
+    /// by Linux. A larger window is offered at once, whether anybody reads or not; one that was
+    /// offered stays, and so does the window shift as negotiated.
     pub fn set_buffers(&mut self, recv_bytes: Option<usize>, send_bytes: Option<usize>) {
         let least = crate::limits::BUFFER_MIN_BYTES;
         if let Some(bytes) = recv_bytes {
             let config = Arc::make_mut(&mut self.cx.config);
             config.recv_buffer_bytes = bytes.max(least);
             config.recv_auto_tune = false;
-            self.receiving.rcv.set_limit(bytes.max(least));
+            self.receiving.set_limit(&self.cx, bytes.max(least));
         }
         if let Some(bytes) = send_bytes {
             let config = Arc::make_mut(&mut self.cx.config);

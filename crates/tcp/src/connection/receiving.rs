@@ -71,6 +71,14 @@ impl Receiving {
         }
     }
 
+    /// Sets the memory that the window is offered for; the peer is told if it is much more.
+    pub(super) fn set_limit(&mut self, cx: &Context, bytes: usize) {
+        self.rcv.set_limit(bytes);
+        if cx.state.may_receive_data() {
+            self.widen_window(cx);
+        }
+    }
+
     /// Tells the peer of the window if that can double, or open (RFC 9293 3.8.6.2.2).
     #[inline(never)]
     fn widen_window(&mut self, cx: &Context) {

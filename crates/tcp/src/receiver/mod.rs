@@ -145,9 +145,10 @@ impl Receiver {
         self.limit_bytes
     }
 
-    /// Sets it, for good.
+    /// Sets it, for good. All of it is offered, until reads show that less is enough.
     pub(crate) fn set_limit(&mut self, bytes: usize) {
         self.limit_bytes = bytes;
+        self.tune.allow(bytes);
         self.queue.set_limit(2 * bytes);
     }
 

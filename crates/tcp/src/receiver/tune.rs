@@ -91,6 +91,11 @@ impl AutoTune {
         }
     }
 
+    /// So many bytes may be under way beyond what the path carries, at least.
+    pub(super) fn allow(&mut self, bytes: usize) {
+        self.slack_bytes = self.slack_bytes.max(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
     /// Returns those of `bytes` that were read which were not counted when they arrived.
     #[inline(always)]
     fn uncounted(&mut self, bytes: u64) -> u64 {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use millstream_packet::{Instant, Packet};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, Timestamps};
 
-use super::alone::{drain, established, header, placed, receive};
+use super::alone::{drain, established, established_after, header, placed, receive};
 use super::harness::{LIMITS, pool, tuple};
 use crate::*;
 
@@ -30,6 +30,25 @@ fn a_larger_receive_buffer_is_filled() {
     }
     assert_eq!(connection.info().memory_drops, 0);
     assert_eq!(connection.receiving.rcv.queue().len(), 200 * 1460);
+}
+
+#[test]
+fn the_window_follows_a_buffer_that_is_set_though_nobody_reads() {
+    let pool = pool();
+    let rtt = Duration::from_micros(20);
+    let (mut connection, now) = established_after(&pool, Config::default(), rtt);
+    let mut seq = 1;
+    (0..4).for_each(|_| receive(&mut connection, now, &pool, &mut seq, 1460));
+    let before = connection.info().rcv_wnd_bytes;
+    assert!(before < 1 << 20, "on so short a path: {before}");
+    connection.set_buffers(Some(8 << 20), None);
+    assert_eq!(drain(&mut connection, now, &pool).len(), 1, "the peer is told");
+    let offered = connection.info().rcv_wnd_bytes;
+    assert!((4 << 20..8 << 20).contains(&offered), "{offered}");
+    while connection.info().rcv_wnd_bytes >= 60_000 {
+        receive(&mut connection, now, &pool, &mut seq, 60_000);
+    }
+    assert!(connection.receiving.rcv.queue().len() > 4 << 20, "{seq}");
 }
 
 #[test]
