@@ -94,7 +94,7 @@ impl Default for Limits {
         Self {
             connections: 65_536,
             connections_per_source: 32_768,
-            orphans: 16_384,
+            orphans: 32_768,
             listeners: 1_024,
             udp_sockets: 4_096,
             udp_flows: 16_384,

@@ -17,8 +17,9 @@ pub struct Tuning {
     /// Orphans ([`Limits::orphans`](crate::Limits)) of one source. What gives way is the source's
     /// own.
     pub orphans_per_source: usize,
-    /// Memory that the send queues of all orphans hold. What happens beyond is the same.
-    pub orphan_bytes: usize,
+    /// The part of the memory of all queues ([`Limits::memory_bytes`](crate::Limits)), one in so
+    /// many, that the send queues of all orphans hold. What happens beyond is the same.
+    pub orphan_part: usize,
     /// Memory for the unfinished handshakes of all listeners, tables included; some 170 bytes each.
     /// Beyond it a SYN is answered by a cookie or dropped, as beyond
     /// [`Limits::syn_queue`](crate::Limits).
@@ -116,8 +117,8 @@ impl FastPath {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            orphans_per_source: 4_096,
-            orphan_bytes: 64 << 20,
+            orphans_per_source: 16_384,
+            orphan_part: 4,
             syn_queue_bytes: 1 << 20,
             half_open_per_source: 512,
             fast_open_pending: 256,

@@ -135,7 +135,7 @@ fn orphans_are_limited_in_number_by_source_and_in_memory() {
         let limits = [
             plain.clone().orphans(8),
             plain.clone().tune(|t| t.orphans_per_source = 8),
-            plain.tune(|t| t.orphan_bytes = 8 * 20_000),
+            plain.memory_bytes(64 * 20_000).tune(|t| t.orphan_part = 8),
         ];
         for (which, limits) in limits.into_iter().enumerate() {
             let mut hosts = hosts(limits, 64, &Config::default());
@@ -189,6 +189,64 @@ fn orphans_in_fin_wait_2_give_way_silently() {
     assert_eq!((far.stats().tcp_orphans_over_number, far.stats().tcp_resets), (12, 0));
     let open = |id: &&SocketId| near.tcp(**id).state() == Ok(State::CloseWait);
     assert_eq!(clients.iter().filter(open).count(), 20, "nobody was reset");
+}
+
+/// A reset that finds no room in the link's queue goes later: peers that only read hear of it.
+#[test]
+fn a_reset_of_an_orphan_that_gives_way_waits_for_a_link_that_is_full() {
+    let pool = pool();
+    let link = PairConfig { medium: Medium::Ip, capacity: 4, ..PairConfig::default() };
+    let (near, far) = pair(link).expect("a pair");
+    let mut near = engine(config(&pool, 1), near, &NEAR);
+    let limits = Limits::default().orphans(8);
+    let mut far = engine(config(&pool, 2).limits(limits), far, &FAR);
+    let listener = far.sockets().tcp_listen(addr("[::]:80"), 64).expect("listen");
+    let clients = connect(&mut near, SOURCES[0][0], SERVERS[0], 40);
+    settle(&mut near, &mut far);
+    // The peers' host takes nothing, and the queue of the link fills.
+    let mut now = far.refresh_time();
+    for _ in 0..clients.len() {
+        let (id, _) = far.listener(listener).accept().expect("open");
+        assert_eq!(far.tcp(id).write(&[1; 50_000]), Ok(50_000));
+        while far.turn(now).progress {}
+        now += Duration::from_millis(100);
+        far.tcp(id).close();
+    }
+    assert!(far.stats().tcp_orphans_over_number >= 20, "{:?}", far.stats());
+    for _ in 0..100 {
+        now += Duration::from_millis(20);
+        while near.turn(now).progress | far.turn(now).progress {
+            for id in &clients {
+                while near.tcp(*id).read(&mut [0; 4096]).is_ok_and(|bytes| bytes != 0) {}
+            }
+        }
+    }
+    let waits = |id: &&SocketId| near.tcp(**id).state() == Ok(State::Established);
+    assert_eq!(clients.iter().filter(waits).count(), 0, "{:?}", far.stats());
+    assert_eq!(far.stats().dropped(DropReason::TransmitQueueFull), 0);
+}
+
+/// A program may close as many connections of one peer at once as this: all of it is delivered.
+#[test]
+fn nothing_is_lost_of_ten_thousand_that_are_closed_at_once() {
+    const MANY: usize = 10_000;
+    let (mut near, mut far, listener) = hosts(Limits::default(), 4_096, &Config::default());
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    for _ in 0..MANY / 1000 {
+        clients.extend(connect(&mut near, SOURCES[0][0], SERVERS[0], 1000));
+        settle(&mut near, &mut far);
+        servers.extend((0..1000).map(|_| far.listener(listener).accept().expect("open").0));
+    }
+    let now = far.refresh_time();
+    for id in servers {
+        assert_eq!(far.tcp(id).write(&[1; 1000]), Ok(1000));
+        far.tcp(id).close();
+    }
+    while near.turn(now).progress | far.turn(now).progress {}
+    for id in clients {
+        assert_eq!(near.tcp(id).read(&mut [0; 4096]), Ok(1000));
+        assert_eq!(near.tcp(id).read(&mut [0; 4096]), Ok(0));
+    }
 }
 
 /// A connection in the application's hands that gives way is told of as any that ends, and its name

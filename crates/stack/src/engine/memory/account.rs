@@ -249,6 +249,11 @@ impl Account {
         own.min(free.saturating_sub(self.frames / 32 * (32 - parts)))
     }
 
+    /// Returns one part in `parts` of all that may be charged.
+    pub fn part(&self, parts: usize) -> usize {
+        self.limit / parts.max(1)
+    }
+
     /// Returns how short memory is.
     pub fn level(&self) -> MemoryPressure {
         self.level

@@ -103,7 +103,7 @@ impl TcpLayer {
             let counts = [
                 (TooMany::OfSource(sources.place(peer)), of_source, tuning.orphans_per_source),
                 (TooMany::InAll, orphans.len(), cx.limits.orphans),
-                (TooMany::Bytes, orphans.held_bytes(), tuning.orphan_bytes),
+                (TooMany::Bytes, orphans.held_bytes(), cx.account.part(tuning.orphan_part)),
             ];
             let beyond = counts.into_iter().find(|(_, count, limit)| count > limit);
             let Some((too_many, count, limit)) = beyond else { return };
@@ -208,24 +208,37 @@ impl TcpLayer {
     /// Ends a connection at once. The peer is told by a reset, unless it has everything and only
     /// never closed its side; the application, if it has the connection, as of any other end.
     fn displace(&mut self, cx: &mut Context, reach: &mut IpReach, slot: u32) {
+        let has_places = !self.table.sockets.is_full();
         let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         let listener = socket.listener;
         let is_held = !socket.detached && listener.is_none();
         let is_silent = socket.detached && socket.conn.state() == State::FinWait2;
         let (tuple, scope) = (socket.conn.tuple(), socket.scope);
         socket.conn.abort();
-        if !is_silent
-            && let Some(hop) = reach.next_hop(tuple.remote.ip(), Some(scope))
+        let hop = reach.next_hop(tuple.remote.ip(), Some(scope)).filter(|_| !is_silent);
+        cx.stats.tcp_resets += u64::from(hop.is_some());
+        // Where the link takes nothing now the reset goes later: a peer that only reads would never
+        // hear of it otherwise.
+        let is_put_off = (has_places || is_held)
+            && hop.as_ref().is_some_and(|hop| reach.room(cx, hop.link) == 0);
+        if let Some(hop) = hop
+            && !is_put_off
             && let Some(reset) = self.tx.last_segment(&cx.pool, socket, cx.now)
         {
-            cx.stats.tcp_resets += 1;
             send_bare(cx, reach, hop, &tuple, &reset.header);
         }
         if is_held {
             self.table.collect_events(slot, &mut cx.events);
-            return self.table.forget_flow(slot);
+            self.table.forget_flow(slot);
+        } else if is_put_off {
+            socket.settle_memory(&mut cx.account);
+            self.table.let_go(slot);
+        } else {
+            self.table.remove(slot);
         }
-        self.table.remove(slot);
+        if is_put_off {
+            self.table.mark_dirty(slot);
+        }
         if let Some(listener) = listener {
             self.table.trim_ready(listener.get());
         }
@@ -278,7 +291,8 @@ mod tests {
             let mut config = EngineConfig::new(pool.clone());
             config.seed = Some([last; 32]);
             config.limits.connections = if last == 2 { 24 } else { 1000 };
-            (config.limits.orphans, config.limits.tuning.orphan_bytes) = (6, 20_000);
+            config.limits.orphans = 6;
+            config.limits.tuning.orphan_part = pool.limit_bytes() / 20_000;
             config.tcp.fast_open = true;
             let mut engine = Engine::new(config).unwrap();
             let link = engine.add_link(Box::new(end)).unwrap();

@@ -620,20 +620,28 @@ impl TcpTable {
         }
     }
 
+    /// Nothing is left of a connection that is over but its reset, which is to be sent.
+    pub fn let_go(&mut self, slot: u32) {
+        self.forget_flow(slot);
+        self.end_waiting(slot);
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            socket.detached = true;
+            if self.orphans.remove(slot) {
+                self.sources.remove(socket.conn.ends().remote.ip(), Counted::Orphans);
+            }
+        }
+    }
+
     /// Removes a connection altogether.
     pub fn remove(&mut self, slot: u32) {
-        self.forget_flow(slot);
+        self.let_go(slot);
         self.leave_time_wait(slot);
         self.wheel.cancel(slot);
         self.end_early(slot);
-        self.end_waiting(slot);
         let Some(socket) = self.sockets.remove(slot) else { return };
         self.freed += socket.charged as usize;
         if let Some(bytes) = socket.conn.undelivered_bytes() {
             self.cut_off.add(bytes);
-        }
-        if self.orphans.remove(slot) {
-            self.sources.remove(socket.conn.ends().remote.ip(), Counted::Orphans);
         }
         let listener = socket.listener.map(ListenerSlot::get);
         if socket.half_open
