@@ -1,5 +1,9 @@
 //! The event that a thread sleeps on, as those see it who wake it.
 
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::OnceLock;
+
 use crate::sys::EventFd;
 
 /// A count that a sleeper waits for: an [`EventFd`], or a model of one in tests.
@@ -17,6 +21,37 @@ impl Event for EventFd {
 
     fn clear(&self) -> u64 {
         EventFd::clear(self)
+    }
+}
+
+/// An [`EventFd`] that is opened before the first sleep on it: a sleeper that never sleeps has no
+/// descriptor.
+#[derive(Debug, Default)]
+pub struct LateEvent(OnceLock<EventFd>);
+
+impl LateEvent {
+    /// Returns the descriptor to sleep on. The sleeper asks for it before it announces a sleep.
+    ///
+    /// # Errors
+    /// When the process has no free descriptor.
+    pub fn descriptor(&self) -> io::Result<RawFd> {
+        if self.0.get().is_none() {
+            // Of two that open one at once the other's stays.
+            let _ = self.0.set(EventFd::new()?);
+        }
+        Ok(self.0.get().map_or(-1, |event| event.as_raw_fd()))
+    }
+}
+
+impl Event for LateEvent {
+    fn signal(&self) {
+        if let Some(event) = self.0.get() {
+            event.signal();
+        }
+    }
+
+    fn clear(&self) -> u64 {
+        self.0.get().map_or(0, EventFd::clear)
     }
 }
 

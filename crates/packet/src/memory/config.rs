@@ -32,7 +32,8 @@ pub struct PoolConfig {
     /// Blocks that it may grow to, by 31 at a time, beside the frames; 0 for none. Nobody depends
     /// on them: who finds none takes frames.
     pub limit_blocks: usize,
-    /// Which pages carry the frames. Small pools, of under half a huge page, take ordinary ones.
+    /// Which pages carry the frames. Small pools, of under half a huge page, take ordinary ones
+    /// instead of huge ones.
     pub huge_pages: HugePages,
     /// Have the system provide the memory at once, so that the data path takes no page faults.
     /// Small pools do not.

@@ -14,7 +14,7 @@
 use super::arena::{Arena, ChunkHeader, Control, ExtentBook};
 use super::config::PoolError;
 use super::desc::{Descriptor, Entry, Item};
-use super::mapping::Mapping;
+use super::mapping::{HugePages, Mapping};
 use super::stock::Stock;
 use crate::limits::{
     CHUNK_BLOCKS, CHUNK_SIZE_BYTES, CHUNK_VIEWS, DESCRIPTOR_SIZE_BYTES, DRY_STEP_CHUNKS,
@@ -89,7 +89,10 @@ impl Arena {
     ) -> Result<(), PoolError> {
         let each = stock.slots.len();
         let (chunks, large) = (count.div_ceil(each), count > each / 2);
-        let huge = if large { self.config.huge_pages } else { Default::default() };
+        let huge = match self.config.huge_pages {
+            pages if large || pages == HugePages::Allocator => pages,
+            _ => HugePages::Never,
+        };
         let prefault = prefault && large && self.config.prefault;
         let bytes = chunks.checked_mul(CHUNK_SIZE_BYTES);
         let bytes = bytes.ok_or(PoolError::Map(io::ErrorKind::OutOfMemory.into()))?;

@@ -292,7 +292,7 @@ impl Engine {
             echo: EchoLayer::new(limits.icmp_sockets, limits.datagram_queue_bytes),
             clock: CountedClock::new(clock),
             rx: rx::Ingress::new(),
-            sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
+            sleeper: sleep::Sleeper::new(busy_poll, idle_latency),
             memory,
             live: live::Live::new(live.as_ref(), now),
             cx: Context::new(now, pool, limits, EngineStats::new(clock, stage_sample), &seed),

@@ -1,11 +1,12 @@
 //! Sleeping when there is nothing to do, and being woken.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_link::sys::{EventFd, IdleLatency, PollEntry, poll};
+use millstream_link::event::LateEvent;
+use millstream_link::sys::{IdleLatency, PollEntry, poll};
 use millstream_packet::Instant;
 
 use super::waker::{Bell, Waker};
@@ -53,7 +54,7 @@ pub(crate) struct Sleep {
 
 /// When to poll on and when to sleep.
 pub(super) struct Sleeper {
-    bell: Arc<Bell<EventFd>>,
+    bell: Arc<Bell<LateEvent>>,
     entries: Vec<PollEntry>,
     /// The knob: polling never lasts longer.
     busy_poll: Duration,
@@ -82,12 +83,10 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    pub fn new(busy_poll: Duration, idle_latency: Option<Duration>) -> io::Result<Self> {
-        let bell = Arc::new(Bell::new(EventFd::new()?));
-        let entries = Vec::with_capacity(8);
-        Ok(Self {
-            bell,
-            entries,
+    pub fn new(busy_poll: Duration, idle_latency: Option<Duration>) -> Self {
+        Self {
+            bell: Arc::new(Bell::new(LateEvent::default())),
+            entries: Vec::with_capacity(8),
             busy_poll,
             idle_since: None,
             has_yielded: false,
@@ -100,7 +99,7 @@ impl Sleeper {
             woken: false,
             makes_way: false,
             idle_latency: idle_latency.map(IdleLatency::hold),
-        })
+        }
     }
 
     /// There was work.
@@ -169,13 +168,13 @@ impl Sleeper {
         }
     }
 
-    /// Announces the sleep to every link and gathers descriptors to sleep on. Returns false when
-    /// something arrived. Packets that arrive while the pool is dry do not count: they cannot be
-    /// taken.
-    fn prepare(&mut self, links: &mut Links, dry: bool) -> bool {
+    /// Announces the sleep to every link and gathers descriptors to sleep on, after `own`, which is
+    /// the engine's. Returns false when something arrived. Packets that arrive while the pool is
+    /// dry do not count: they cannot be taken.
+    fn prepare(&mut self, own: RawFd, links: &mut Links, dry: bool) -> bool {
         let entries = &mut self.entries;
         entries.clear();
-        entries.push(PollEntry::readable(self.bell.event().as_raw_fd()));
+        entries.push(PollEntry::readable(own));
         if dry {
             return true;
         }
@@ -264,7 +263,7 @@ impl Engine {
         max_sleep: Option<Duration>,
         busy: impl Fn() -> bool,
     ) -> io::Result<()> {
-        if let Some(sleep) = self.begin_sleep(turn, max_sleep, busy) {
+        if let Some(sleep) = self.begin_sleep(turn, max_sleep, busy)? {
             poll(sleep.entries(self), sleep.limit)?;
             sleep.end(self);
         }
@@ -273,16 +272,16 @@ impl Engine {
 
     /// Begins the sleep of [`idle_unless`](Self::idle_unless), which lasts until one of its
     /// descriptors is ready or its limit is over, and is ended then. `None` for a turn that comes
-    /// before a sleep.
+    /// before a sleep. Fails where the first sleep finds no free descriptor.
     pub(crate) fn begin_sleep(
         &mut self,
         turn: Turn,
         max_sleep: Option<Duration>,
         busy: impl Fn() -> bool,
-    ) -> Option<Sleep> {
+    ) -> io::Result<Option<Sleep>> {
         let began = self.cx.now;
         if max_sleep == Some(Duration::ZERO) || turn.next_deadline.is_some_and(|due| due <= began) {
-            return None;
+            return Ok(None);
         }
         let polled = self.sleeper.idle_since.is_some();
         let makes_way = std::mem::take(&mut self.sleeper.makes_way);
@@ -292,21 +291,21 @@ impl Engine {
                 false => std::hint::spin_loop(),
             }
             self.cx.stats.stages.mark(Stage::Poll, 0);
-            return None;
+            return Ok(None);
         }
         if self.sleeper.yielding.is_due() {
             std::thread::yield_now();
             let length = self.refresh_time().saturating_duration_since(began);
             self.sleeper.yielded(polled, length);
             self.cx.stats.stages.mark(Stage::Sleep, 0);
-            return None;
+            return Ok(None);
         }
         let next = self.put_off_timers(turn.next_deadline, began);
         // Without a free frame nothing can be received or sent, and nobody tells when one is
         // released.
         let is_dry = self.cx.pool.is_dry();
         if self.tcp.writes.may_tell_starved(&mut self.cx) {
-            return None;
+            return Ok(None);
         }
         let dry = self.tcp.tx.is_starved() || is_dry;
         let limits = [
@@ -316,15 +315,17 @@ impl Engine {
             (dry || self.tcp.writes.has_starved()).then_some(DRY_PAUSE),
         ];
         let limit = limits.into_iter().flatten().min();
+        // It is there before others may signal.
+        let own = self.sleeper.bell.event().descriptor()?;
         let is_rung = !self.sleeper.bell.announce();
-        if is_rung || busy() || !self.sleeper.prepare(&mut self.ip.reach.links, dry) {
+        if is_rung || busy() || !self.sleeper.prepare(own, &mut self.ip.reach.links, dry) {
             self.sleeper.woken |= self.sleeper.bell.end(is_rung);
-            return None;
+            return Ok(None);
         }
         self.cx.stats.sleeps += 1;
         let of_links = self.sleeper.entries.len();
         self.live.watch(&mut self.sleeper.entries);
-        Some(Sleep { began, polled, limit, of_links })
+        Ok(Some(Sleep { began, polled, limit, of_links }))
     }
 }
 
@@ -440,7 +441,7 @@ mod tests {
 
     #[test]
     fn polling_that_stays_vain_is_tried_ever_more_rarely_and_success_brings_it_back() {
-        let mut sleeper = Sleeper::new(WINDOW, None).unwrap();
+        let mut sleeper = Sleeper::new(WINDOW, None);
         for _ in 0..4 {
             assert_eq!(sleeps_until_retry(&mut sleeper, 1), 0);
         }
@@ -459,7 +460,7 @@ mod tests {
 
     #[test]
     fn sleeps_that_polling_could_not_have_spared_bring_no_polling_back() {
-        let mut sleeper = Sleeper::new(WINDOW, None).unwrap();
+        let mut sleeper = Sleeper::new(WINDOW, None);
         for _ in 0..ATTEMPTS {
             sleeper.slept(true, WINDOW * SHORT_SLEEP);
         }
@@ -472,7 +473,7 @@ mod tests {
 
     #[test]
     fn each_attempt_at_polling_lasts_as_long_as_the_knob_says() {
-        let mut sleeper = Sleeper::new(WINDOW, None).unwrap();
+        let mut sleeper = Sleeper::new(WINDOW, None);
         let almost = Instant::ZERO + (WINDOW - Duration::from_nanos(1));
         for _ in 0..ATTEMPTS {
             assert!(sleeper.keeps_polling(Instant::ZERO));
@@ -485,7 +486,7 @@ mod tests {
 
     #[test]
     fn polling_that_only_kept_the_peer_from_its_core_is_given_up() {
-        let mut sleeper = Sleeper::new(WINDOW, None).unwrap();
+        let mut sleeper = Sleeper::new(WINDOW, None);
         for attempt in 0..ATTEMPTS {
             assert!(sleeper.keeps_polling(Instant::ZERO), "{attempt}");
             assert!(!sleeper.keeps_polling(Instant::ZERO + WINDOW));
@@ -507,7 +508,7 @@ mod tests {
     #[test]
     fn sleeping_comes_first_for_single_packets_that_were_waited_for_without_polling() {
         let ask = |busy_poll, slept, packets| {
-            let mut sleeper = Sleeper::new(busy_poll, None).unwrap();
+            let mut sleeper = Sleeper::new(busy_poll, None);
             for _ in 0..AWAITED {
                 assert!(!sleeper.sleeps_first());
                 sleeper.slept(false, slept);
@@ -531,7 +532,7 @@ mod tests {
     #[test]
     fn only_packets_that_came_without_a_sleep_bring_yields() {
         let ask = |slept: Option<Duration>| {
-            let mut sleeper = Sleeper::new(Duration::ZERO, None).unwrap();
+            let mut sleeper = Sleeper::new(Duration::ZERO, None);
             for _ in 0..2 * AWAITED {
                 sleeper.received(0);
                 slept.into_iter().for_each(|length| sleeper.slept(false, length));

@@ -18,8 +18,7 @@ use std::sync::Arc;
 #[cfg(not(all(loom, test)))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use millstream_link::event::Event;
-use millstream_link::sys::EventFd;
+use millstream_link::event::{Event, LateEvent};
 
 use crate::stats::WakeStats;
 
@@ -134,7 +133,7 @@ impl<E: Event> Bell<E> {
 
 /// Wakes one engine from any thread.
 #[derive(Clone)]
-pub struct Waker(Arc<Bell<EventFd>>);
+pub struct Waker(Arc<Bell<LateEvent>>);
 
 impl std::fmt::Debug for Waker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -143,7 +142,7 @@ impl std::fmt::Debug for Waker {
 }
 
 impl Waker {
-    pub(super) fn of(bell: &Arc<Bell<EventFd>>) -> Self {
+    pub(super) fn of(bell: &Arc<Bell<LateEvent>>) -> Self {
         Self(Arc::clone(bell))
     }
 

@@ -40,7 +40,7 @@ impl EngineTask {
     }
 
     /// Does what there is to do: a turn, with the calls and the news of sockets. Returns false when
-    /// the engine has been told to end: [`finish`](Self::finish) follows.
+    /// the engine has been told to end, or cannot sleep: [`finish`](Self::finish) follows.
     pub fn work(&mut self) -> bool {
         if let Some(sleep) = self.sleep.take() {
             sleep.end(&mut self.worker.sockets.engine);
@@ -48,8 +48,10 @@ impl EngineTask {
         if self.worker.mailbox.has_stopped() {
             return false;
         }
-        self.sleep = self.worker.work();
-        true
+        let work = self.worker.work();
+        let is_well = work.is_ok();
+        self.sleep = work.unwrap_or_default();
+        is_well
     }
 
     /// Returns the sleep that comes before more work; `None` if there is more at once.

@@ -84,9 +84,9 @@ impl Worker {
 
     /// Works as the thread does, up to where that would sleep: returns the sleep that has begun, or
     /// `None` if there was work.
-    pub fn work(&mut self) -> Option<Sleep> {
+    pub fn work(&mut self) -> io::Result<Option<Sleep>> {
         let busy = self.begin();
-        let turn = self.turn(busy)?;
+        let Some(turn) = self.turn(busy) else { return Ok(None) };
         let (max_sleep, mailbox) = (self.sockets.streams.starved.rest(), &self.mailbox);
         self.sockets.engine.begin_sleep(turn, max_sleep, || mailbox.is_busy())
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use cap::Cap;
 use common::{FAR, NEAR, config, engine, pool};
 use millstream::link::{Medium, PairConfig, pair};
-use millstream::packet::{Instant, Pool};
+use millstream::packet::{HugePages, Instant, Pool, PoolConfig};
 use millstream::{Engine, Limits, SocketId};
 
 #[global_allocator]
@@ -134,6 +134,23 @@ fn an_idle_connection_takes_a_kibibyte() {
         let again = (HEAP.allocated() - before - fixed - names) / (2 * COUNT);
         assert!(again <= 1024, "{again} bytes after new traffic");
     }
+}
+
+/// A simulation, or a machine with little memory: all is of the program's allocator, and an engine
+/// that never sleeps has no descriptor, nor has a link in memory.
+#[test]
+fn hosts_may_have_no_map_of_their_own_and_no_descriptor() {
+    let _alone = ALONE.lock();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
+    let (before, descriptors_before) = (HEAP.allocated(), descriptors());
+    let config = PoolConfig { huge_pages: HugePages::Allocator, ..PoolConfig::fixed(992) };
+    let pool = Pool::new(config).expect("memory for a pool");
+    assert!(HEAP.allocated() - before >= 4 << 20, "a chunk of frames and one of views");
+    let mut hosts = Hosts::new(&pool, &Limits::default().connections(100));
+    hosts.open("10.9.0.2:80", 100);
+    assert_eq!(descriptors(), descriptors_before);
+    drop((hosts, pool));
+    assert!(HEAP.allocated() < before + (1 << 20), "all is given back");
 }
 
 #[test]

@@ -14,7 +14,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -22,10 +22,11 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 use millstream_packet::{DrainFront, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
+use crate::event::LateEvent;
 use crate::limits;
 use crate::offload::Segmenter;
 use crate::offload::software_offload::{self, Outgoing};
-use crate::sys::{self, EventFd, PollEntry};
+use crate::sys::{self, PollEntry};
 use crate::virt::barrier::Barrier;
 use crate::virt::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
 use crate::virt::rings::{self, arrive};
@@ -67,14 +68,10 @@ impl Default for PairConfig {
 /// Makes a link in memory and returns its two ends.
 ///
 /// # Errors
-/// When the system has no more file descriptors, or the MTU is out of range.
+/// When the MTU is out of range.
 pub fn pair(config: PairConfig) -> Result<(PairEnd, PairEnd), LinkError> {
     let PairConfig { mtu, medium, offload, capacity, macs, multi_access } = config;
-    let bell = || match EventFd::new() {
-        Ok(event) => Ok(Arc::new(Doorbell::new(event))),
-        Err(error) => Err(LinkError::from_io("make an eventfd", error)),
-    };
-    let bells = [bell()?, bell()?];
+    let bells = [(); 2].map(|()| Arc::new(Doorbell::new(LateEvent::default())));
     let (a_tx, b_rx) = spsc(capacity.max(1));
     let (b_tx, a_rx) = spsc(capacity.max(1));
     let end = |name, mac, tx: Producer<Packet>, rx: Consumer<Packet>, own: usize| {
@@ -114,13 +111,13 @@ pub struct PairEnd {
     barrier: Barrier,
     stats: LinkStats,
     name: &'static str,
-    own: Arc<Doorbell<EventFd>>,
+    own: Arc<Doorbell<LateEvent>>,
     peer: Hangup,
 }
 
 /// The peer's bell; rings when this end goes, so that a sleeper sees the closed ring.
 #[derive(Debug)]
-struct Hangup(Arc<Doorbell<EventFd>>);
+struct Hangup(Arc<Doorbell<LateEvent>>);
 
 impl Drop for Hangup {
     fn drop(&mut self) {
@@ -260,8 +257,8 @@ impl Iterator for Ready<'_> {
 
 /// Sleeps for a moment, or until the bell rings.
 #[cold]
-fn nap(bell: &Doorbell<EventFd>) {
-    let mut entries = [PollEntry::readable(bell.event().as_raw_fd())];
+fn nap(bell: RawFd) {
+    let mut entries = [PollEntry::readable(bell)];
     // A descriptor of our own, and an early end does no harm.
     let _ = sys::poll(&mut entries, Some(limits::PAIR_NAP));
 }
@@ -322,10 +319,12 @@ impl Link for PairEnd {
     }
 
     fn wait_fd(&self) -> Option<RawFd> {
-        Some(self.own.event().as_raw_fd())
+        self.own.event().descriptor().ok()
     }
 
     fn prepare_sleep(&mut self) -> bool {
+        // It is there before the peer may ring.
+        let Ok(own) = self.own.event().descriptor() else { return false };
         let reasons = if self.blocked { FRAMES | ROOM } else { FRAMES };
         self.sleeper.announce(&self.own, reasons);
         let is_told = self.barrier.heavy();
@@ -335,7 +334,7 @@ impl Link for PairEnd {
         let has_news = !self.rx.is_empty() || has_room;
         if !is_told && !has_news {
             // Nearly always the peer has heard of the announcement all the same.
-            nap(&self.own);
+            nap(own);
         }
         if has_news || !is_told {
             self.sleeper.wake(&self.own);

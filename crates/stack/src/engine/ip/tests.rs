@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millstream_link::sys::EventFd;
+use millstream_link::event::LateEvent;
 use millstream_link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream_packet::{Packet, PacketBatch, Pool, PoolConfig};
 use millstream_wire::ip::{IpHeader, Protocol};
@@ -70,7 +70,7 @@ pub(in crate::engine) fn join(
     end: PairEnd,
     address: &str,
 ) -> LinkId {
-    let waker = Waker::of(&Arc::new(Bell::new(EventFd::new().unwrap())));
+    let waker = Waker::of(&Arc::new(Bell::new(LateEvent::default())));
     let link = ip.reach.links.add(Box::new(end), waker).unwrap();
     ip.add_address(cx, link, address.parse().unwrap()).unwrap();
     link
