@@ -49,16 +49,19 @@ pub mod socket;
 mod stages;
 pub mod stats;
 pub mod timer;
+/// Single packets on their way through an engine ([`EngineConfig::packet_sample`]).
+pub mod trace {
+    pub use crate::engine::{Direction, PacketTrace, TraceEnd, TracePoint};
+}
 #[doc(hidden)]
 pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, AddressUse, DatagramInfo,
     DatagramToSend, EchoHandle, EchoRequest, Engine, EngineConfig, Fragmentation, GroupFilter,
-    Inspect, Intercept, LinksHandle, ListenerHandle, LiveConfig, LocalPrefix, PacketTrace,
-    ReceivedDatagram, Refusal, RemovedLink, ReversePath, RoutesHandle, SendOptions, SocketsHandle,
-    TcpHandle, TcpSocketOptions, TraceEnd, TracePoint, Turn, UdpHandle, UdpSocketOptions, Waker,
-    Way, published,
+    Inspect, Intercept, LinksHandle, ListenerHandle, LiveConfig, LocalPrefix, ReceivedDatagram,
+    Refusal, RemovedLink, ReversePath, RoutesHandle, SendOptions, SocketsHandle, TcpHandle,
+    TcpSocketOptions, Turn, UdpHandle, UdpSocketOptions, Waker, published,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::Way;
+use millstream::trace::Direction;
 use millstream_record::error::Error;
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ impl Tracks {
     ) -> Option<usize> {
         let ends = self.ends.entry((flow, way)).or_default();
         let at = ends.iter().position(|&end| end <= begin).unwrap_or(ends.len());
-        let thread = at * 2 + usize::from(way == Way::Out.name()) + 1;
+        let thread = at * 2 + usize::from(way == Direction::Out.name()) + 1;
         if let Some(last) = ends.get_mut(at) {
             *last = end;
             return Some(thread);
@@ -142,8 +142,8 @@ impl Tracks {
     }
 }
 
-fn way_of(trace: &Traced) -> Way {
-    trace.times[0].0.way()
+fn way_of(trace: &Traced) -> Direction {
+    trace.times[0].0.direction()
 }
 
 /// Returns microseconds, as the format wants them.

@@ -45,7 +45,7 @@ use context::Context;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
 pub use datagram::{DatagramInfo, DatagramToSend, EchoRequest, SendOptions, UdpSocketOptions};
-pub use events::packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
+pub use events::packet_trace::{Direction, PacketTrace, TraceEnd, TracePoint};
 pub use inspect::Inspect;
 use ip::IpLayer;
 pub(crate) use ip::reach::NextHop;

@@ -7,7 +7,7 @@ use millstream_live::Fields;
 
 use super::id::Id;
 use crate::engine::Engine;
-use crate::engine::events::packet_trace::{PacketTrace, Way};
+use crate::engine::events::packet_trace::{Direction, PacketTrace};
 use crate::socket::SocketKind;
 
 /// Traces of one page.
@@ -64,7 +64,7 @@ pub(super) fn sample(word: &str) -> Option<u32> {
 
 fn show(trace: &PacketTrace, page: &mut String) {
     let mut line = Fields::begin(page, "trace");
-    line.put("number", trace.number).put("way", trace.way().name());
+    line.put("number", trace.number).put("way", trace.direction().name());
     line.put("transport", trace.transport()).put("bytes", trace.bytes);
     if let Some(socket) = trace.socket {
         line.put("id", Id(socket)).put("position", trace.position);
@@ -84,8 +84,10 @@ pub(in crate::engine) fn end_closed(engine: &mut Engine) {
     let Engine { cx, tcp, udp, .. } = engine;
     cx.sink.packets.end_closed(|id, way| match (id.kind(), way) {
         (SocketKind::Udp, _) => udp.by_id(id).is_ok(),
-        (_, Way::In) => tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.detached),
-        (_, Way::Out) => tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.conn.is_closed()),
+        (_, Direction::In) => tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.detached),
+        (_, Direction::Out) => {
+            tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.conn.is_closed())
+        }
     });
 }
 

@@ -194,7 +194,7 @@ fn packet_traces(engine: &Engine, to: &mut impl Visit) {
     to.of(&PACKET_TRACES, &[], engine.cx.sink.packets.ended());
     to.of(&PACKET_TRACES_DISPLACED, &[], tracer.displaced());
     for (point, times) in tracer.residence.stages() {
-        let labels: Labels<'_> = &[("way", &point.way().name()), ("stage", &point.stage())];
+        let labels: Labels<'_> = &[("way", &point.direction().name()), ("stage", &point.stage())];
         to.histogram(&PACKET_NS, labels, times);
     }
 }

@@ -11,7 +11,7 @@ use millstream_wire::tcp::TcpHeader;
 use millstream_wire::udp::UdpHeader;
 
 use super::record::Transport;
-use super::{PacketTrace, PacketTraces, Standing, TraceEnd, TracePoint, Way};
+use super::{Direction, PacketTrace, PacketTraces, Standing, TraceEnd, TracePoint};
 use crate::engine::events::{EventSink, Observed};
 use crate::socket::SocketId;
 
@@ -195,10 +195,10 @@ impl PacketTraces {
 
     /// Ends what was sampled of sockets of which `is_open` says that they are gone, or that nobody
     /// reads any more.
-    pub fn end_closed(&mut self, mut is_open: impl FnMut(SocketId, Way) -> bool) {
+    pub fn end_closed(&mut self, mut is_open: impl FnMut(SocketId, Direction) -> bool) {
         let Some(tracer) = &mut self.tracer else { return };
         tracer.change(|trace| {
-            let is_open = trace.socket.is_some_and(|id| is_open(id, trace.way()));
+            let is_open = trace.socket.is_some_and(|id| is_open(id, trace.direction()));
             (!is_open).then_some(TraceEnd::Closed)
         });
         self.find_slots();

@@ -30,7 +30,7 @@ use crate::engine::events::Observed;
 use crate::engine::random::Random;
 use crate::socket::SocketId;
 use arrived::Arrived;
-pub use record::{PacketTrace, TraceEnd, TracePoint, Way};
+pub use record::{Direction, PacketTrace, TraceEnd, TracePoint};
 #[cfg(test)]
 pub(in crate::engine) use residence::FLOWS;
 pub(in crate::engine) use residence::{Flow, LEASE};
@@ -200,7 +200,7 @@ impl Tracer {
     }
 
     /// Returns which of `count` packets that come together is sampled, if one is: one at most.
-    fn choose(&mut self, way: Way, count: usize) -> Option<usize> {
+    fn choose(&mut self, way: Direction, count: usize) -> Option<usize> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let left = &mut self.until[way as usize];
         if *left > count {
@@ -213,7 +213,7 @@ impl Tracer {
     }
 
     fn received(&mut self, batch: &PacketBatch, medium: Medium) {
-        let Some(at) = self.choose(Way::In, batch.len()) else { return };
+        let Some(at) = self.choose(Direction::In, batch.len()) else { return };
         // One that a link was to put elsewhere is in this batch instead.
         if self.arrived.is_none() {
             let packet = batch.iter().nth(at);
@@ -223,7 +223,7 @@ impl Tracer {
     }
 
     fn placed(&mut self, head: &Packet, len: usize, medium: Medium) {
-        if self.choose(Way::In, 1).is_some() && self.arrived.is_none() {
+        if self.choose(Direction::In, 1).is_some() && self.arrived.is_none() {
             self.arrived = Some(Arrived::read(head, len, medium, self.clock.now()));
         }
     }
@@ -311,9 +311,11 @@ impl PacketTrace {
         if self.is_sent_datagram() {
             return None;
         }
-        let (goes_on, points) = match self.way() {
-            Way::In => (is_read, [(TracePoint::Readable, received), (TracePoint::Read, read)]),
-            Way::Out => {
+        let (goes_on, points) = match self.direction() {
+            Direction::In => {
+                (is_read, [(TracePoint::Readable, received), (TracePoint::Read, read)])
+            }
+            Direction::Out => {
                 (sends, [(TracePoint::Sent, sent), (TracePoint::Acknowledged, acknowledged)])
             }
         };

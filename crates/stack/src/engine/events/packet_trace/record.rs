@@ -69,21 +69,21 @@ points! {
 
 impl TracePoint {
     /// The way that it is on.
-    pub const fn way(self) -> Way {
-        if (self as u8) < Self::Written as u8 { Way::In } else { Way::Out }
+    pub const fn direction(self) -> Direction {
+        if (self as u8) < Self::Written as u8 { Direction::In } else { Direction::Out }
     }
 }
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum Direction {
     /// From a link to the application.
     In,
     /// From the application to a link.
     Out,
 }
 
-impl Way {
+impl Direction {
     /// `in` or `out`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -198,7 +198,7 @@ impl PacketTrace {
 
     /// A datagram on its way out: nobody acknowledges it.
     pub(super) fn is_sent_datagram(&self) -> bool {
-        self.transport == Transport::Udp && self.way() == Way::Out
+        self.transport == Transport::Udp && self.direction() == Direction::Out
     }
 
     /// `tcp`, `udp`, or `other`.
@@ -207,8 +207,8 @@ impl PacketTrace {
     }
 
     /// Which way it went.
-    pub fn way(&self) -> Way {
-        if self.has(TracePoint::Received) { Way::In } else { Way::Out }
+    pub fn direction(&self) -> Direction {
+        if self.has(TracePoint::Received) { Direction::In } else { Direction::Out }
     }
 
     /// The points that it has been at, in their order, and when, by the engine's clock.

@@ -6,7 +6,7 @@ use millstream_packet::Instant;
 use millstream_route::LinkId;
 
 use super::record::Transport;
-use super::{PacketTrace, PacketTraces, TraceEnd, TracePoint, Way};
+use super::{Direction, PacketTrace, PacketTraces, TraceEnd, TracePoint};
 use crate::engine::events::{EventSink, Observed};
 use crate::socket::SocketId;
 
@@ -51,7 +51,7 @@ impl EventSink {
     #[cold]
     pub fn datagram_out(&mut self) -> Option<Instant> {
         let tracer = self.packets.tracer.as_mut()?;
-        tracer.choose(Way::Out, 1)?;
+        tracer.choose(Direction::Out, 1)?;
         Some(tracer.clock.now())
     }
 
@@ -104,7 +104,7 @@ impl PacketTraces {
     fn choose_written(&mut self, Observed { id, conn, .. }: Observed<'_>, bytes: usize) {
         let Some(tracer) = &mut self.tracer else { return };
         let size = conn.mss().max(1) as usize;
-        let Some(at) = tracer.choose(Way::Out, bytes.div_ceil(size)) else { return };
+        let Some(at) = tracer.choose(Direction::Out, bytes.div_ceil(size)) else { return };
         let (start, end) = (at * size, bytes.min((at + 1) * size));
         let before = conn.progress().written - bytes as u64;
         let ends = conn.ends();

@@ -86,7 +86,7 @@ fn a_segment_is_followed_from_the_link_until_all_of_it_is_read() {
         let trace = two.traces(before + 1).pop().expect("all is read");
         assert_eq!((trace.bytes as usize, trace.end), (text.len(), TraceEnd::Complete));
         assert_eq!((trace.socket, points(&trace)), (Some(server), WAY_IN.into()));
-        assert_eq!((trace.transport(), trace.way()), ("tcp", Way::In));
+        assert_eq!((trace.transport(), trace.direction()), ("tcp", Direction::In));
     }
 }
 
@@ -175,7 +175,7 @@ fn a_write_is_followed_until_its_peer_acknowledges_it() {
     assert!(written > 1460);
     two.settle();
     let out = |two: &Two| -> Vec<PacketTrace> {
-        two.traces(1).into_iter().filter(|trace| trace.way() == Way::Out).collect()
+        two.traces(1).into_iter().filter(|trace| trace.direction() == Direction::Out).collect()
     };
     let mut buffer = vec![0; 300_000];
     for _ in 0..50 {
@@ -187,7 +187,7 @@ fn a_write_is_followed_until_its_peer_acknowledges_it() {
     assert_eq!((points(&trace), trace.end), (WAY_OUT.into(), TraceEnd::Complete));
     assert_eq!((trace.position, trace.bytes), (1448, 1448), "the first segment of one write");
     let transmitted = two.far.cx.sink.packets.tracer().expect("on").residence.stages();
-    let counted = transmitted.filter(|(point, _)| point.way() == Way::Out);
+    let counted = transmitted.filter(|(point, _)| point.direction() == Direction::Out);
     assert!(counted.into_iter().all(|(_, times)| times.total() == 1));
 }
 

@@ -71,7 +71,7 @@ impl Pages for FlowStages {
             page.spend(1);
             if count != 0 {
                 let mut line = page.line("stage");
-                line.put("way", point.way().name()).put("stage", point.stage());
+                line.put("way", point.direction().name()).put("stage", point.stage());
                 line.put("least_ns", bucket_least(bucket)).put("count", count);
                 line.end();
             }
