@@ -360,8 +360,7 @@ fn tap(o: &Options, what: &str) {
     });
     let engine = engine(&pool, o, tap, "10.0.0.2/24");
     if o.net {
-        let placement = net::Placement { cpu: Some(0), ..net::Placement::default() };
-        let stack = net::Stack::spawn(placement, move || Ok(engine)).expect("a stack");
+        let stack = net::StackBuilder::new().cpu(0).spawn(move || Ok(engine)).expect("a stack");
         let stream = net::TcpStream::connect(&stack, addr).expect("connect");
         stream.set_nodelay(true).expect("nodelay");
         our_side(stream, what, o, || stack.stats().ok());

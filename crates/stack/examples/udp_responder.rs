@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use millstream::net::{Placement, Stack, UdpSocket};
+use millstream::net::{Stack, StackBuilder, UdpSocket};
 use support::{
     Interrupted, Options, RESPONDER_PORT, announce, fail, may_echo, parsed, show_counters,
 };
@@ -24,8 +24,8 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
     let mut responders = Vec::new();
     for (index, engine) in options.engines().into_iter().enumerate() {
         // Engines side by side: the first on the CPU named, the next on the next.
-        let placement = Placement { cpu: cpu.map(|cpu| cpu + index), ..Placement::default() };
-        let stack = Stack::spawn(placement, move || Ok(engine()))?;
+        let builder = StackBuilder::new().cpu(cpu.map(|cpu| cpu + index));
+        let stack = builder.spawn(move || Ok(engine()))?;
         let socket = UdpSocket::bind(&stack, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))?;
         responders.push((stack, socket));
     }
@@ -135,7 +135,7 @@ mod tests {
             }
             Ok(engine)
         };
-        Stack::spawn(Placement::default(), build).expect("a stack")
+        Stack::spawn(build).expect("a stack")
     }
 
     #[test]

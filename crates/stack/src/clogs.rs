@@ -9,7 +9,7 @@
 //!   ([`RoutesHandle::clog`](crate::RoutesHandle::clog)) has each look-up of a route wait for those
 //!   of the others;
 //! - that application and engine are on one CPU is where they are placed
-//!   ([`net::Placement::cpu`](crate::net::Placement)), and needs no code at all.
+//!   ([`net::StackBuilder::cpu`](crate::net::StackBuilder)), and needs no code at all.
 
 use std::sync::Arc;
 

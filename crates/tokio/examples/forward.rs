@@ -18,7 +18,7 @@ use millstream::link::{Tap, TapConfig, TapKind};
 use millstream::route::Prefix;
 use millstream::wire::icmp::Unreachable;
 use millstream::{Engine, EngineConfig};
-use millstream_tokio::{Incoming, Placement, Request, Stack};
+use millstream_tokio::{Incoming, Request, Stack};
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 
@@ -28,7 +28,7 @@ pub fn engine(mut config: TapConfig, host: Prefix) -> io::Result<Stack> {
     let own = Prefix { addr: IpAddr::V4((u32::from(addr) + 1).into()), len: host.len };
     config.kind = TapKind::Tun;
     config.host_addresses = vec![(host.addr, host.len)];
-    Stack::spawn(Placement::default(), move || {
+    Stack::spawn(move || {
         let mut engine = Engine::new(EngineConfig::default())?;
         let link = engine.add_link(Box::new(Tap::open(&config)?))?;
         engine.add_address(link, own)?;

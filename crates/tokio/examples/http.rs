@@ -15,7 +15,7 @@ use axum::routing::get;
 use millstream::link::{Tap, TapConfig};
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig};
-use millstream_tokio::{Placement, Stack, TcpListener, TcpStream};
+use millstream_tokio::{Stack, TcpListener, TcpStream};
 
 /// A listener as axum wants one.
 struct Listening(TcpListener);
@@ -56,7 +56,7 @@ fn engine(name: String, host: Prefix) -> io::Result<(Stack, IpAddr)> {
         host_addresses: vec![(host.addr, host.len)],
         ..TapConfig::default()
     };
-    let stack = Stack::spawn(Placement::default(), move || {
+    let stack = Stack::spawn(move || {
         let mut engine = Engine::new(EngineConfig::default())?;
         let link = engine.add_link(Box::new(Tap::open(&config)?))?;
         engine.add_address(link, Prefix { addr: own, len: host.len })?;

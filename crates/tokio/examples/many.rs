@@ -15,7 +15,7 @@ use millstream::link::{Link, PairConfig, pair};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::tcp::Config;
 use millstream::{Engine, EngineConfig, Limits};
-use millstream_tokio::{Placement, Stack, TcpListener, TcpStream};
+use millstream_tokio::{Stack, TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Bytes of one write.
@@ -31,7 +31,7 @@ pub fn stack(pool: &Pool, link: impl Link + 'static, own: &str, count: usize) ->
     let tcp = Config::default().time_wait_ms(1);
     let config = EngineConfig::new(pool.clone()).limits(limits).tcp(tcp);
     let own = own.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
-    Stack::spawn(Placement::default(), move || {
+    Stack::spawn(move || {
         let mut engine = Engine::new(config)?;
         let link = engine.add_link(Box::new(link))?;
         engine.add_address(link, own)?;

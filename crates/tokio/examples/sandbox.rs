@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use millstream::link::{Tap, TapConfig};
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig};
-use millstream_tokio::{Placement, Stack, UdpSocket};
+use millstream_tokio::{Stack, UdpSocket};
 
 /// The address of the program.
 pub const OWN: Ipv4Addr = Ipv4Addr::new(10, 75, 0, 1);
@@ -125,7 +125,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (name, address) = argument.split_once('=').ok_or("NAME=ADDRESS")?;
         names.insert(name.to_lowercase(), address.parse()?);
     }
-    let stack = Stack::spawn(Placement::default(), move || {
+    let stack = Stack::spawn(move || {
         let mut engine = Engine::new(EngineConfig::default())?;
         let config = TapConfig { name: Some(device), ..TapConfig::default() };
         let link = engine.add_link(Box::new(Tap::open(&config)?))?;

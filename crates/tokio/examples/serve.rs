@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use millstream::link::{Tap, TapConfig};
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig};
-use millstream_tokio::{Placement, Stack, TcpListener};
+use millstream_tokio::{Stack, TcpListener};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -51,7 +51,7 @@ fn engine(host: Prefix, own: IpAddr) -> io::Result<Stack> {
         host_addresses: vec![(host.addr, host.len)],
         ..TapConfig::default()
     };
-    Stack::spawn(Placement::default(), move || {
+    Stack::spawn(move || {
         let mut engine = Engine::new(EngineConfig::default())?;
         let link = engine.add_link(Box::new(Tap::open(&config)?))?;
         engine.add_address(link, Prefix { addr: own, len: host.len })?;

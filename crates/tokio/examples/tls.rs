@@ -13,7 +13,7 @@ use std::sync::Arc;
 use millstream::link::{Tap, TapConfig};
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig};
-use millstream_tokio::{Placement, Stack, TcpStream};
+use millstream_tokio::{Stack, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -49,7 +49,7 @@ fn engine(name: String, host: Prefix) -> io::Result<Stack> {
         host_addresses: vec![(host.addr, host.len)],
         ..TapConfig::default()
     };
-    Stack::spawn(Placement::default(), move || {
+    Stack::spawn(move || {
         let mut engine = Engine::new(EngineConfig::default())?;
         let link = engine.add_link(Box::new(Tap::open(&config)?))?;
         engine.add_address(link, own)?;

@@ -19,7 +19,7 @@ use millstream::link::{ChannelConfig, ChannelReceiver, ChannelSender, channel};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig};
-use millstream_tokio::{Placement, Stack, TcpListener, TcpStream};
+use millstream_tokio::{Stack, TcpListener, TcpStream};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UdpSocket;
@@ -104,7 +104,7 @@ pub fn open(outside: UdpSocket, key: &[u8], own: Prefix, peer: IpAddr) -> io::Re
             ended = inside(&outside, &key, to.into(), sender) => ended,
         }
     });
-    Stack::spawn(Placement::default(), move || {
+    Stack::spawn(move || {
         let mut engine = Engine::new(EngineConfig::new(pool))?;
         let link = engine.add_link(Box::new(link))?;
         engine.add_address(link, own)?;

@@ -63,7 +63,7 @@ use std::time::Duration;
 
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-pub use millstream::net::{Placement, Stack};
+pub use millstream::net::{Stack, StackBuilder};
 pub use millstream::{Error, Undelivered};
 
 pub use engine::in_task;

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use millstream::link::sys::pin_current_thread;
-use millstream::net::{Placement, Stack, UdpSocket};
+use millstream::net::{Stack, StackBuilder, UdpSocket};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, ReceivedDatagram};
 use millstream_diagnose::stats::{Rng, median};
@@ -94,7 +94,7 @@ fn run(setup: &Setup) -> io::Result<Seen> {
 
 /// Has an engine run on a CPU, for which packets always wait.
 fn spawn(cpu: usize, live: Option<String>) -> io::Result<Stack> {
-    Stack::spawn(Placement { cpu: Some(cpu), ..Placement::default() }, move || {
+    StackBuilder::new().cpu(cpu).spawn(move || {
         let pool = PoolConfig { limit_blocks: 0, ..PoolConfig::default() };
         let config = EngineConfig::new(Pool::new(pool).map_err(failed)?);
         let mut engine = Engine::new(published(config, live))?;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::net::{Poller, Stack, StackBuilder, TcpListener, TcpStream, UdpSocket};
 use millstream::route::LinkId;
 use millstream::{DatagramToSend, Engine, Readiness, ReceivedDatagram};
 use millstream_record::EngineRecord;
@@ -41,7 +41,7 @@ impl ThreadedNetwork {
         build: impl FnOnce() -> io::Result<(Engine, LinkId)> + Send + 'static,
     ) -> io::Result<Self> {
         let (tell, told) = std::sync::mpsc::channel();
-        let stack = Stack::spawn(Placement { cpu, ..Placement::default() }, move || {
+        let stack = StackBuilder::new().cpu(cpu).spawn(move || {
             let (engine, link) = build()?;
             let _ = tell.send((link, engine.inspect().tcp_config().clone()));
             Ok(engine)

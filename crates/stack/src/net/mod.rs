@@ -42,7 +42,7 @@ pub use engine_task::{EngineTask, TaskSleep};
 pub use flows::{UdpFlow, UdpFlows};
 pub use poller::{Poller, Source};
 pub use requests::{TcpRequest, TcpRequests};
-pub use stack::{Placement, Stack};
+pub use stack::{Stack, StackBuilder};
 
 use crate::{WakeStats, door};
 use socket::RingSocket;
@@ -62,7 +62,7 @@ pub type UdpSocket = door::UdpSocket<RingSocket<udp::UdpEnds>>;
 impl TcpStream {
     /// Returns how often the engine told this stream's readers and writers of news, and how often
     /// it woke them.
-    pub fn wakes(&self) -> WakeStats {
+    pub fn wakeup_stats(&self) -> WakeStats {
         let mut both = self.socket.shared.reader.stats();
         both += self.socket.shared.writer.stats();
         both

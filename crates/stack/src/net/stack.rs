@@ -14,22 +14,124 @@ use super::ready::ReadySet;
 use super::worker::Worker;
 use crate::{Engine, EngineStats, Error, LinkInfo, LiveConfig, SocketInfo, Undelivered, WakeStats};
 
-/// Where the engine's thread runs and how it waits.
+/// Where the thread of an engine runs and how it waits, as [`std::thread::Builder`] has it for any
+/// thread.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use millstream::net::StackBuilder;
+/// use millstream::{Engine, EngineConfig};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let stack = StackBuilder::new()
+///     .busy_poll(Duration::from_micros(50))
+///     .linger(Duration::from_secs(2))
+///     .spawn(|| Engine::new(EngineConfig::default()))?;
+/// assert_eq!(stack.sockets()?.len(), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
-pub struct Placement {
-    /// The CPU that the engine's thread is bound to; `None` leaves it to the system.
-    pub cpu: Option<usize>,
-    /// The engine's longest busy-poll time, in place of the one it was made with.
-    pub busy_poll: Option<Duration>,
-    /// The longest wake-up time of CPUs that the kernel is asked for, in place of the one it was
-    /// made with ([`Engine::set_idle_latency`]).
-    pub idle_latency: Option<Duration>,
-    /// The longest time for which unsent data is still delivered to its peers when the engine ends
+pub struct StackBuilder {
+    cpu: Option<usize>,
+    busy_poll: Option<Duration>,
+    idle_latency: Option<Duration>,
+    linger: Option<Duration>,
+    live: Option<LiveConfig>,
+}
+
+impl StackBuilder {
+    /// Leaves all to the system and to the engine that will be made.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Binds the engine's thread to a CPU; `None` leaves it to the system.
+    #[must_use]
+    pub fn cpu(mut self, cpu: impl Into<Option<usize>>) -> Self {
+        self.cpu = cpu.into();
+        self
+    }
+
+    /// Sets the engine's longest busy-poll time, in place of the one it was made with.
+    #[must_use]
+    pub fn busy_poll(mut self, busy_poll: Duration) -> Self {
+        self.busy_poll = Some(busy_poll);
+        self
+    }
+
+    /// Asks the kernel for CPUs that wake up within this time, in place of the one it was made with
+    /// ([`Engine::set_idle_latency`]).
+    #[must_use]
+    pub fn idle_latency(mut self, limit: Duration) -> Self {
+        self.idle_latency = Some(limit);
+        self
+    }
+
+    /// Bounds the time for which unsent data is still delivered to its peers when the engine ends
     /// ([`Stack::shutdown`]).
-    pub linger: Option<Duration>,
-    /// The name and place of the counters that other processes read, instead of the engine's own
-    /// ([`LiveConfig`]).
-    pub live: Option<LiveConfig>,
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = Some(linger);
+        self
+    }
+
+    /// Names the counters that other processes read, instead of the engine's own ([`LiveConfig`]).
+    #[must_use]
+    pub fn live(mut self, config: impl Into<LiveConfig>) -> Self {
+        self.live = Some(config.into());
+        self
+    }
+
+    /// Starts a thread that makes an engine by `build` and runs it. Fails as `build` does, where
+    /// the engine's [`Limits`](crate::Limits) allow more than 262,144 sockets of a kind, and inside
+    /// of [`with_engine`](Stack::with_engine), as it waits for the engine.
+    pub fn spawn(
+        self,
+        build: impl FnOnce() -> io::Result<Engine> + Send + 'static,
+    ) -> io::Result<Stack> {
+        may_wait()?;
+        let (asked, started) = question();
+        let body = move || match self.start(build) {
+            Ok(worker) => {
+                enter_engine();
+                asked.answer(Ok(Arc::clone(&worker.mailbox)));
+                worker.run()
+            }
+            Err(error) => {
+                asked.answer(Err(error));
+                Undelivered::default()
+            }
+        };
+        let thread = thread::Builder::new().name("millstream".into()).spawn(body)?;
+        let mailbox = started.wait()??;
+        let (thread, undelivered) = (Mutex::new(Some(thread)), OnceLock::new());
+        Ok(Stack { handle: Arc::new(Handle { mailbox, thread, undelivered }) })
+    }
+
+    fn start(self, build: impl FnOnce() -> io::Result<Engine>) -> io::Result<Worker> {
+        if let Some(cpu) = self.cpu {
+            let named = |error: io::Error| {
+                let text = format!("put the engine's thread on CPU {cpu}: {error}");
+                io::Error::new(error.kind(), text)
+            };
+            millstream_link::sys::pin_current_thread(cpu).map_err(named)?;
+        }
+        let mut engine = build()?;
+        if let Some(busy_poll) = self.busy_poll {
+            engine.set_busy_poll(busy_poll);
+        }
+        if self.idle_latency.is_some() {
+            engine.set_idle_latency(self.idle_latency);
+        }
+        if self.live.is_some() {
+            engine.set_live(self.live.as_ref());
+        }
+        let worker = worker(engine)?;
+        worker.mailbox.linger.put(self.linger);
+        Ok(worker)
+    }
 }
 
 /// Ends the engine's thread when the last handle goes.
@@ -80,31 +182,10 @@ impl std::fmt::Debug for Stack {
 }
 
 impl Stack {
-    /// Starts a thread, bound as `placement` says, that makes an engine by `build` and runs it.
-    /// Fails as `build` does, where the engine's [`Limits`](crate::Limits) allow more than 262,144
-    /// sockets of a kind, and inside of [`with_engine`](Self::with_engine), as it waits for the
-    /// engine.
-    pub fn spawn(
-        placement: Placement,
-        build: impl FnOnce() -> io::Result<Engine> + Send + 'static,
-    ) -> io::Result<Self> {
-        may_wait()?;
-        let (asked, started) = question();
-        let body = move || match start(&placement, build) {
-            Ok(worker) => {
-                enter_engine();
-                asked.answer(Ok(Arc::clone(&worker.mailbox)));
-                worker.run()
-            }
-            Err(error) => {
-                asked.answer(Err(error));
-                Undelivered::default()
-            }
-        };
-        let thread = thread::Builder::new().name("millstream".into()).spawn(body)?;
-        let mailbox = started.wait()??;
-        let (thread, undelivered) = (Mutex::new(Some(thread)), OnceLock::new());
-        Ok(Self { handle: Arc::new(Handle { mailbox, thread, undelivered }) })
+    /// Starts a thread that makes an engine by `build` and runs it, as [`StackBuilder::spawn`] of a
+    /// new one does.
+    pub fn spawn(build: impl FnOnce() -> io::Result<Engine> + Send + 'static) -> io::Result<Self> {
+        StackBuilder::new().spawn(build)
     }
 
     /// Returns the handle of an engine that has no thread, and the engine as the work of a task.
@@ -123,7 +204,7 @@ impl Stack {
     }
 
     /// Ends the engine: open connections are shut down, and those that nobody accepted are reset.
-    /// Written data is still delivered to its peers, for [`Placement::linger`] at most; where that
+    /// Written data is still delivered to its peers, for [`StackBuilder::linger`] at most; where that
     /// is not set, for as long as one of them acknowledges something every five seconds. Then peers
     /// get half a second to end their sides, and datagrams to leave; connections that are not at
     /// their end after that are reset, and the thread is joined. Returns the data that was not
@@ -155,7 +236,7 @@ impl Stack {
 
     /// Returns how often the application's threads told the engine's of news, and how often they
     /// woke it.
-    pub fn wakes(&self) -> WakeStats {
+    pub fn wakeup_stats(&self) -> WakeStats {
         self.handle.mailbox.waker.stats()
     }
 
@@ -194,28 +275,6 @@ impl Stack {
     pub fn pool(&self) -> &Pool {
         &self.handle.mailbox.pool
     }
-}
-
-fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> io::Result<Worker> {
-    if let Some(cpu) = placement.cpu {
-        let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("put the engine's thread on CPU {cpu}: {error}"))
-        };
-        millstream_link::sys::pin_current_thread(cpu).map_err(named)?;
-    }
-    let mut engine = build()?;
-    if let Some(busy_poll) = placement.busy_poll {
-        engine.set_busy_poll(busy_poll);
-    }
-    if placement.idle_latency.is_some() {
-        engine.set_idle_latency(placement.idle_latency);
-    }
-    if placement.live.is_some() {
-        engine.set_live(placement.live.as_ref());
-    }
-    let worker = worker(engine)?;
-    worker.mailbox.linger.put(placement.linger);
-    Ok(worker)
 }
 
 fn worker(engine: Engine) -> io::Result<Worker> {

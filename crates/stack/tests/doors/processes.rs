@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use millstream::link::{PairConfig, pair};
-use millstream::net::{Placement, Stack, TcpListener, TcpStream};
+use millstream::net::{Stack, TcpListener, TcpStream};
 
 use crate::common;
 
@@ -18,8 +18,7 @@ fn stacks() -> [Stack; 2] {
     let (near, far) = pair(PairConfig::default()).expect("a pair");
     [(near, 1, common::NEAR), (far, 2, common::FAR)].map(|(end, seed, addresses)| {
         let config = common::config(&pool, seed);
-        Stack::spawn(Placement::default(), move || Ok(common::engine(config, end, &addresses)))
-            .expect("a stack")
+        Stack::spawn(move || Ok(common::engine(config, end, &addresses))).expect("a stack")
     })
 }
 

@@ -35,9 +35,9 @@ fn it_is_off_unless_asked_for_and_goes_with_the_engine_in_both_placements() {
     drop(engine);
     assert_eq!(requests(), 0);
 
-    let placement = net::Placement { idle_latency: Some(LAX), ..net::Placement::default() };
     let made = config(&pool, 1);
-    let stack = net::Stack::spawn(placement, move || Engine::new(made)).expect("a stack");
+    let builder = net::StackBuilder::new().idle_latency(LAX);
+    let stack = builder.spawn(move || Engine::new(made)).expect("a stack");
     let state = stack.idle_latency().expect("an engine").expect("what came of it");
     assert_eq!(state.asked, LAX);
     assert_eq!(requests(), usize::from(state.in_force.is_ok()));

@@ -163,8 +163,7 @@ fn through_rings(ip: Ip, offload: bool, faults: FaultConfig) -> Outcome {
     let (address, kernel) = kernel_side(SocketAddr::new(ip.kernel(), 0), bytes, true);
     let start = Instant::now();
     let pool = host::pool();
-    let stack =
-        net::Stack::spawn(net::Placement::default(), move || host::engine(&pool, link, Ip::ours))?;
+    let stack = net::Stack::spawn(move || host::engine(&pool, link, Ip::ours))?;
     let stream = Arc::new(net::TcpStream::connect(&stack, address)?);
     watch(|| MOVED.load(Ordering::Relaxed), || "Millstream in its own thread".into());
     let (own, theirs) = patterns();

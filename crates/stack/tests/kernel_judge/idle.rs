@@ -123,7 +123,7 @@ judged! {
             return Err(stop);
         }
         let (pool, link) = (host::pool(), silent_tap()?);
-        let stack = net::Stack::spawn(net::Placement::default(), move || {
+        let stack = net::Stack::spawn(move || {
             host::engine(&pool, link, Ip::ours)
         })?;
         let at = SocketAddr::new(Ip::V6.ours(), PORT);

@@ -290,7 +290,7 @@ fn links_that_have_failed_do_not_count_as_links() {
 #[test]
 fn streams_and_datagrams_go_on_by_the_link_that_is_left() {
     let Hosts { near, far, breaks, .. } = Hosts::new([1500; 2]);
-    let spawn = |engine| net::Stack::spawn(net::Placement::default(), move || Ok(engine));
+    let spawn = |engine| net::Stack::spawn(move || Ok(engine));
     let (near, far) = (spawn(near).expect("a stack"), spawn(far).expect("a stack"));
     let listener = net::TcpListener::bind(&far, server(), 4).expect("bind");
     let echo = std::thread::spawn(move || {

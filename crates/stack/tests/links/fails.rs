@@ -238,7 +238,7 @@ fn who_waits_is_told_beside_a_link_that_is_never_quiet() {
 fn the_links_of_an_engine_in_its_own_thread_can_be_seen() {
     let (engine, mut far, is_broken) = engine();
     let pool = engine.pool().clone();
-    let stack = net::Stack::spawn(net::Placement::default(), move || Ok(engine)).expect("a stack");
+    let stack = net::Stack::spawn(move || Ok(engine)).expect("a stack");
     let link = |stack: &net::Stack| stack.links().expect("asked").pop().expect("a link");
     assert!(link(&stack).error.is_none() && !link(&stack).is_down);
     is_broken.store(true, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use millstream::link::{
     Link, LinkError, PairConfig, RawConfig, RawLink, RingConfig, Shared, Tap, TapConfig, Xdp,
     XdpConfig, pair,
 };
-use millstream::net::{Placement, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::net::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, Error};
 
@@ -66,7 +66,7 @@ fn virtual_pair(transmit_checksum: bool) -> Option<(Namespace, Namespace)> {
 fn engines<L: Link + 'static>(queues: Vec<Shared<L>>, pool: &Pool) -> Vec<Stack> {
     let spawn = |(index, queue): (usize, Shared<L>)| {
         let config = common::config(pool, index as u8);
-        Stack::spawn(Placement::default(), move || {
+        Stack::spawn(move || {
             let addresses =
                 OURS.map(|ip| format!("{ip}/{}", if ip.contains(':') { 64 } else { 24 }));
             Ok(common::engine(config, queue, &addresses.each_ref().map(String::as_str)))

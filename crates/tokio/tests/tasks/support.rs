@@ -6,7 +6,7 @@ use std::time::Duration;
 use millstream::link::{Link, PairConfig, pair};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig};
-use millstream_tokio::{Placement, Stack, TcpListener, TcpStream};
+use millstream_tokio::{Stack, TcpListener, TcpStream};
 
 /// The address of the far host.
 pub const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -22,7 +22,7 @@ pub fn engine(pool: &Pool, link: impl Link + 'static, own: &str, behind: &str) -
         engine.routes().add_gateway(link, behind)?;
         Ok(engine)
     };
-    Stack::spawn(Placement::default(), build).unwrap()
+    Stack::spawn(build).unwrap()
 }
 
 /// The near host and the far one.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use millstream::link::{Tap, TapConfig, TapKind};
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig};
-use millstream_tokio::{Incoming, Placement, Stack};
+use millstream_tokio::{Incoming, Stack};
 use peer_forward::{carry, device};
 
 #[tokio::main]
@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let mtu = arguments.next().unwrap_or_default().parse()?;
     let netns = arguments.next().map(PathBuf::from);
-    let stack = Stack::spawn(Placement::default(), move || {
+    let stack = Stack::spawn(move || {
         let mut engine = Engine::new(EngineConfig::default())?;
         let config = TapConfig {
             name: Some("ms0".into()),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use millstream::Engine;
 use millstream::link::{PairConfig, pair};
-use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::route::LinkId;
 
 use super::far_addr;
@@ -29,8 +29,7 @@ impl Ends {
         let ((near, breaks_near), (far, breaks_far)) = (Breaking::new(near), Breaking::new(far));
         let spawn = |end, seed, addresses: [&'static str; 2]| {
             let config = common::config(&pool, seed);
-            Stack::spawn(Placement::default(), move || Ok(common::engine(config, end, &addresses)))
-                .expect("a stack")
+            Stack::spawn(move || Ok(common::engine(config, end, &addresses))).expect("a stack")
         };
         let (near, far) = (spawn(near, 1, common::NEAR), spawn(far, 2, common::FAR));
         Self { near, far, breaks: [breaks_near, breaks_far] }

@@ -20,7 +20,7 @@ fn packet(stack: &Stack) -> Packet {
 
 /// Until a thread of the stream has gone to sleep since it had slept `before` times.
 pub fn until_it_sleeps(stream: &TcpStream, before: u64) {
-    while stream.wakes().sleeps == before {
+    while stream.wakeup_stats().sleeps == before {
         std::thread::yield_now();
     }
 }
@@ -85,7 +85,7 @@ fn who_writes_while_the_side_is_shut_down_ends_no_reading() {
 #[test]
 fn who_waits_is_told_that_its_side_was_shut_down() {
     let (client, mut server, _stacks) = ends();
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| (&client).read(&mut [0; 9]));
         until_it_sleeps(&client, before);
@@ -100,7 +100,7 @@ fn who_waits_is_told_that_its_side_was_shut_down() {
     let mut got = String::new();
     (&client).read_to_string(&mut got).expect("read");
     assert_eq!(got, "after");
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     std::thread::scope(|scope| {
         // The peer does not read: this comes to wait.
         let writer = scope.spawn(|| (&client).write_all(&vec![0; 256 << 20]));
@@ -116,7 +116,7 @@ fn a_time_out_is_set_while_another_thread_waits() {
     let (client, mut server, _stacks) = ends();
     let [long, short] = [20, 1].map(Duration::from_secs);
     client.set_read_timeout(Some(long)).expect("time-out");
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| (&client).read(&mut [0; 9]));
         until_it_sleeps(&client, before);
@@ -127,7 +127,7 @@ fn a_time_out_is_set_while_another_thread_waits() {
     let error = (&client).read(&mut [0; 9]).expect_err("nothing comes");
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     client.set_write_timeout(Some(long)).expect("time-out");
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| (&client).write_all(&vec![0; 32 << 20]));
         until_it_sleeps(&client, before);

@@ -177,7 +177,7 @@ fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
 #[test]
 fn a_reset_that_cuts_a_write_short_is_told_by_the_next() {
     let (client, server, _stacks) = small_ends();
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| (&client).write(&vec![7; 64 << 20]));
         until_it_sleeps(&client, before);

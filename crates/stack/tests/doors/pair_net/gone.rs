@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use millstream::link::{PairConfig, pair};
-use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::net::{Poller, Stack, StackBuilder, TcpListener, TcpStream, UdpSocket};
 use millstream::{Limits, Undelivered};
 
 use super::waits::{PATIENCE, hold, small_ends, told};
@@ -208,7 +208,7 @@ fn a_poller_hears_that_a_side_was_shut_down() {
 fn more_sockets_than_can_be_told_of_are_refused() {
     let limits = Limits::default().connections(300_000);
     let config = common::config(&common::pool(), 1).limits(limits);
-    let stack = Stack::spawn(Placement::default(), || millstream::Engine::new(config));
+    let stack = Stack::spawn(|| millstream::Engine::new(config));
     assert_eq!(stack.err().map(|error| error.kind()), Some(ErrorKind::InvalidInput));
 }
 
@@ -320,12 +320,12 @@ fn what_a_dead_peer_does_not_take_is_told() {
     let pool = common::pool();
     let (near_end, far_end) = pair(PairConfig::default()).expect("a pair");
     let config = common::config(&pool, 1);
-    let placement = Placement { linger: Some(Duration::from_millis(100)), ..Placement::default() };
+    let builder = StackBuilder::new().linger(Duration::from_millis(100));
     let build = move || Ok(common::engine(config, near_end, &common::NEAR));
-    let near = Stack::spawn(placement, build).expect("a stack");
+    let near = builder.spawn(build).expect("a stack");
     let config = common::config(&pool, 2);
     let build = move || Ok(common::engine(config, far_end, &common::FAR));
-    let far = Stack::spawn(Placement::default(), build).expect("a stack");
+    let far = Stack::spawn(build).expect("a stack");
     let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
     let [one, two] = [(); 2].map(|()| {
         let client = TcpStream::connect(&near, far_addr(7)).expect("connect");

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use millstream::Error;
 use millstream::link::{PairConfig, pair};
-use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::{BLOCK_HELD_BYTES, Packet, Pool, PoolConfig};
 
 use crate::common;
@@ -29,8 +29,7 @@ fn stacks_of(pool: &Pool, link: PairConfig) -> (Stack, Stack) {
     let (near, far) = pair(link).expect("a pair");
     let spawn = |end, seed, addresses: [&'static str; 2]| {
         let config = common::config(pool, seed);
-        Stack::spawn(Placement::default(), move || Ok(common::engine(config, end, &addresses)))
-            .expect("a stack")
+        Stack::spawn(move || Ok(common::engine(config, end, &addresses))).expect("a stack")
     };
     (spawn(near, 1, common::NEAR), spawn(far, 2, common::FAR))
 }
@@ -203,7 +202,7 @@ fn what_waits_to_be_sent_is_counted_in_memory_held() {
     let mut config = common::config(&pool, 1);
     (config.tcp.send_buffer_bytes, config.tcp.send_auto_tune) = (4 * BLOCK_HELD_BYTES, false);
     let near = move || Ok(common::engine(config, near, &common::NEAR));
-    let near = Stack::spawn(Placement::default(), near).expect("a stack");
+    let near = Stack::spawn(near).expect("a stack");
     let mut far = common::engine(common::config(&pool, 2), far, &common::FAR);
     far.sockets().tcp_listen(far_addr(7), 1).expect("listen");
     let stream = std::thread::scope(|scope| {
@@ -420,7 +419,7 @@ fn no_wake_up_is_lost_and_none_is_sent_twice() {
         let mut rest = Vec::new();
         (&stream).read_to_end(&mut rest).expect("a wake-up was lost");
         assert_eq!(rest.len(), 20_000_000);
-        stream.wakes()
+        stream.wakeup_stats()
     });
     let stream = TcpStream::connect(&near, far_addr(11)).expect("connect");
     stream.set_read_timeout(patience).expect("timeout");
@@ -439,7 +438,7 @@ fn no_wake_up_is_lost_and_none_is_sent_twice() {
     }
     stream.shutdown(Shutdown::Write).expect("shutdown");
     let there = server.join().expect("server");
-    for wakes in [near.wakes(), far.wakes(), stream.wakes(), there] {
+    for wakes in [near.wakeup_stats(), far.wakeup_stats(), stream.wakeup_stats(), there] {
         assert!(wakes.edges > 0 && wakes.sleeps > 0, "{wakes:?}");
         assert!(wakes.wakes <= wakes.edges, "one for each edge at most: {wakes:?}");
         assert!(wakes.wakes <= wakes.sleeps, "one for each sleep at most: {wakes:?}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use millstream::Error;
 use millstream::link::PairConfig;
-use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::{Packet, Pool, PoolConfig};
 
 use super::ends::until_it_sleeps;
@@ -62,7 +62,7 @@ pub fn small_ends() -> (TcpStream, TcpStream, [Stack; 2]) {
 #[test]
 fn a_read_that_sleeps_keeps_no_other_beyond_its_time() {
     let (client, mut server, _stacks) = ends();
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     let clone = || client.try_clone().expect("a clone");
     let other = clone();
     let reader = told(move || (&other).read(&mut [0; 9]));
@@ -85,7 +85,7 @@ fn a_read_that_sleeps_keeps_no_other_beyond_its_time() {
 #[test]
 fn a_write_that_sleeps_keeps_no_other_beyond_its_time() {
     let (client, mut server, [near, _far]) = small_ends();
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     let clone = || client.try_clone().expect("a clone");
     let (other, mut total) = (clone(), 64 << 20);
     let writer = told(move || (&other).write_all(&vec![7; 64 << 20]));
@@ -350,7 +350,7 @@ fn a_call_that_the_engine_runs_is_refused_where_it_would_wait_for_an_engine() {
             kind(accepted.set_nodelay(true)),
             kind((&accepted).read(&mut [0]).map(drop)),
             kind(Poller::new(&other).wait(None, &mut Vec::new())),
-            kind(Stack::spawn(Placement::default(), || unreachable!()).map(drop)),
+            kind(Stack::spawn(|| unreachable!()).map(drop)),
         ];
         assert_eq!(refused, [Err(ErrorKind::Deadlock); 5]);
         // What takes no waiting is done.
@@ -430,14 +430,14 @@ fn an_engine_is_told_of_room_when_the_ring_is_half_empty() {
         }
     };
     stalled(&stacks[0]);
-    let before = stacks[0].wakes().edges;
+    let before = stacks[0].wakeup_stats().edges;
     let mut buffer = [0; 1024];
     for _ in 0..300 {
         (&client).read_exact(&mut buffer).expect("data");
         // As long as an engine takes that was told.
         std::thread::sleep(Duration::from_micros(200));
     }
-    let edges = stacks[0].wakes().edges - before;
+    let edges = stacks[0].wakeup_stats().edges - before;
     assert!(edges < 20, "{edges} for 300 reads");
     let mut rest = vec![0; (16 << 20) - 300 * 1024];
     (&client).read_exact(&mut rest).expect("the rest");
@@ -464,7 +464,7 @@ fn a_write_that_finds_no_frame_waits_for_one() {
     let refused = (&client).write(b"not now").map_err(|error| error.kind());
     assert_eq!(refused, Err(ErrorKind::WouldBlock));
     client.set_nonblocking(false).expect("a mode");
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     let writer = client.try_clone().expect("a clone");
     let written = told(move || (&writer).write_all(b"at last"));
     until_it_sleeps(&client, before);
@@ -510,7 +510,7 @@ fn a_poller_hears_of_frames() {
 #[test]
 fn a_write_that_waits_for_frames_is_told_that_no_link_is_left() {
     let (client, _server, stacks, _hoard) = without_frames();
-    let before = client.wakes().sleeps;
+    let before = client.wakeup_stats().sleeps;
     let writer = client.try_clone().expect("a clone");
     let written = told(move || (&writer).write_all(b"never").map_err(|error| error.kind()));
     until_it_sleeps(&client, before);

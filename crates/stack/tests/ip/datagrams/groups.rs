@@ -396,7 +396,7 @@ fn sockets_of_either_kind_of_stack_join_and_leave() {
     let (near, far) = pair(PairConfig::default()).expect("a pair");
     let near = local::Stack::new(engine(config(&pool, 1), near, &NEAR));
     let build = move || Ok(engine(config(&pool, 2), far, &FAR));
-    let far = net::Stack::spawn(net::Placement::default(), build).expect("a thread");
+    let far = net::Stack::spawn(build).expect("a thread");
     let here = local::UdpSocket::bind(&near, addr("[::]:9")).expect("bind");
     let there = net::UdpSocket::bind(&far, addr("[::]:9")).expect("bind");
     let wait = Some(Duration::from_secs(20));

@@ -271,7 +271,7 @@ fn sockets_of_either_kind_of_stack_talk_to_themselves() {
 
         let config = config(&pool, 2);
         let build = move || Ok(alone(config));
-        let stack = net::Stack::spawn(net::Placement::default(), build).expect("a thread");
+        let stack = net::Stack::spawn(build).expect("a thread");
         let socket = net::UdpSocket::bind(&stack, own(ip, 9)).expect("bind");
         socket.set_read_timeout(wait).expect("set");
         for _ in 0..3 {
