@@ -12,16 +12,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::support::{engine, has_sockets};
 
 /// An engine at a TAP device, with a listener; the kernel's side is in a namespace of its own.
-struct Host {
-    stack: Stack,
-    listener: TcpListener,
-    kernel: Namespace,
+pub(crate) struct Host {
+    pub stack: Stack,
+    pub listener: TcpListener,
+    pub kernel: Namespace,
 }
 
-const OURS: &str = "10.70.0.2:80";
+pub(crate) const OURS: &str = "10.70.0.2:80";
 
 impl Host {
-    async fn start() -> Option<Self> {
+    pub async fn start() -> Option<Self> {
         let kernel = permitted(Namespace::create())?;
         let host_addresses = vec![([10, 70, 0, 1].into(), 24)];
         let config =
@@ -34,7 +34,7 @@ impl Host {
     }
 
     /// Both ends of a connection that the kernel, or the engine, has opened.
-    async fn connection(&self, by_kernel: bool) -> (TcpStream, std::net::TcpStream) {
+    pub async fn connection(&self, by_kernel: bool) -> (TcpStream, std::net::TcpStream) {
         if by_kernel {
             let connect = || std::net::TcpStream::connect(OURS).unwrap();
             let kernel = self.kernel.run(connect).unwrap();

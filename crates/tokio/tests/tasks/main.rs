@@ -11,6 +11,7 @@ mod forward;
 
 mod idle;
 mod incoming;
+mod kernel_options;
 mod others;
 mod streams;
 mod support;
