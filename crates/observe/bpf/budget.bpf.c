@@ -103,6 +103,7 @@ struct thread {
 	u64 ran_before; /* by the scheduler's account, when it got its CPU; 0: not known */
 	u64 ran_ns;     /* the part of on_ns that the scheduler counts: without what a hypervisor took */
 	u64 slept_ns;   /* since its stack was taken */
+	struct last ticks; /* sleeps that its own time-out ended, and after which it has woken nobody yet */
 };
 
 /* A thread has one of the PROBES places from its number on: that is found sooner than by a hash. */
@@ -335,7 +336,7 @@ INLINE void note_reason(struct task_struct *task, struct thread *t, int is_here)
 		clear(why);
 }
 
-INLINE void add(struct thread *t, struct last *last, const struct reason *why, u64 ns)
+INLINE void add(struct thread *t, struct last *last, const struct reason *why, u64 ns, u64 count)
 {
 	const u64 *one = (void *)why, *other = (void *)&last->why;
 	if (one[0] != other[0] || one[1] != other[1] || one[2] != other[2] || one[3] != other[3]) {
@@ -352,7 +353,7 @@ INLINE void add(struct thread *t, struct last *last, const struct reason *why, u
 		last->sum.ns = last->sum.count = 0;
 	}
 	last->sum.ns += ns;
-	last->sum.count += 1;
+	last->sum.count += count;
 }
 
 /* Takes a place for a thread that is met for the first time: it has been in `state` since the budget began. */
@@ -385,6 +386,7 @@ static __attribute__((noinline)) struct thread *place(struct task_struct *task, 
 	u64 start = task->start_time;
 	__builtin_memset(t, 0, __builtin_offsetof(struct thread, state));
 	t->inode = t->ran_before = t->ran_ns = 0;
+	t->ticks.sum.ns = t->ticks.sum.count = 0;
 	t->slept_ns = STACK_EVERY_NS;
 	t->born = t->since = start > began ? start : began;
 	t->process = task->tgid;
@@ -425,10 +427,56 @@ INLINE void note_stack(u64 *ctx, struct task_struct *task, struct thread *t)
 	}
 }
 
-INLINE void slept(struct thread *t, u64 ns)
+INLINE void tell_ticks(struct thread *t)
 {
-	add(t, &t->asleep, &t->now, ns);
+	add(t, &t->asleep, &t->ticks.why, t->ticks.sum.ns, t->ticks.sum.count);
+	t->ticks.sum.ns = t->ticks.sum.count = 0;
+}
+
+/*
+ * A thread that waits for several may look at its clock again and again meanwhile: its own time-out ends the sleep, it wakes
+ * nobody, and sleeps in the same call again. Who ends the last of these sleeps is whom all of them waited for.
+ */
+static __attribute__((noinline)) int slept(struct thread *t, u64 ns)
+{
+	struct reason *why = &t->now;
 	t->slept_ns += ns;
+	if (why->by == CLOCK && (why->kind == NOTHING || why->kind == ANONYMOUS)) {
+		if (t->ticks.sum.count && t->ticks.why.call != why->call)
+			tell_ticks(t);
+		t->ticks.why = *why;
+		t->ticks.sum.ns += ns;
+		t->ticks.sum.count += 1;
+		return 0;
+	}
+	if (t->ticks.sum.count) {
+		if (t->ticks.why.call == why->call && why->by) {
+			ns += t->ticks.sum.ns;
+			t->ticks.sum.ns = t->ticks.sum.count = 0;
+		} else {
+			tell_ticks(t);
+		}
+	}
+	add(t, &t->asleep, why, ns, 1);
+	return 0;
+}
+
+struct cpu {
+	u64 in_timer; /* the interrupt of the CPU's timer is being dealt with */
+	u64 woke;     /* what runs there has woken somebody, since a thread with ticks got the CPU */
+};
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct cpu);
+} cpus SEC(".maps");
+
+INLINE struct cpu *mine(void)
+{
+	u32 zero = 0;
+	return map_lookup(&cpus, &zero);
 }
 
 SEC("tp_btf/sched_switch")
@@ -447,6 +495,11 @@ int sched_switch(u64 *ctx)
 		t->on_ns += ns;
 		t->ran_ns += t->ran_before && ran + STOLEN_LEAST_NS < ns ? ran : ns;
 		t->since = now;
+		if (t->ticks.sum.count) {
+			struct cpu *cpu = mine();
+			if (cpu && cpu->woke)
+				tell_ticks(t);
+		}
 		if (could_go_on) {
 			t->state = READY;
 		} else if (state & TASK_DEAD) {
@@ -468,31 +521,27 @@ int sched_switch(u64 *ctx)
 			struct reason why = { .thread = next->pid, .by = before->pid, .state = READY };
 			if (!why.by && ns > HELD_LEAST_NS)
 				why.kind = HELD;
-			add(t, &t->ready, &why, ns);
+			add(t, &t->ready, &why, ns, 1);
 		} else if (t->state == ASLEEP) {
 			slept(t, ns);
 		}
 		t->since = now;
 		t->ran_before = next->se.sum_exec_runtime;
 		t->state = RUNS;
+		if (t->ticks.sum.count) {
+			struct cpu *cpu = mine();
+			if (cpu)
+				cpu->woke = 0;
+		}
 	}
 	return 0;
 }
 
-/* Set while the interrupt of a CPU's timer is dealt with. */
-struct {
-	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} in_timer SEC(".maps");
-
 INLINE int set_in_timer(u64 is)
 {
-	u32 zero = 0;
-	u64 *timer = map_lookup(&in_timer, &zero);
-	if (timer)
-		*timer = is;
+	struct cpu *cpu = mine();
+	if (cpu)
+		cpu->in_timer = is;
 	return 0;
 }
 
@@ -518,15 +567,18 @@ int sched_waking(u64 *ctx)
 	if (!t || t->state != ASLEEP)
 		return 0;
 	u64 now = now_ns();
-	u32 zero = 0;
-	u64 *timer = map_lookup(&in_timer, &zero);
+	struct cpu *cpu = mine();
 	struct task_struct *waker = current_task();
 	struct pt_regs *regs = 0;
 	/* An interrupt may find anybody on the CPU. */
-	if (timer && *timer)
+	if (cpu && cpu->in_timer) {
 		t->now.by = CLOCK;
-	else if (call_of(waker, &regs) != FAULT)
-		t->now.by = waker->pid;
+	} else {
+		if (cpu)
+			cpu->woke = 1;
+		if (call_of(waker, &regs) != FAULT)
+			t->now.by = waker->pid;
+	}
 	slept(t, now - t->since);
 	t->since = now;
 	t->state = READY;

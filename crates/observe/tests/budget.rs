@@ -265,10 +265,11 @@ fn a_timer_ends_a_sleep_whoever_is_in_the_kernel_on_its_cpu() {
 
 /// A function of its own name that waits for either of two sockets.
 #[inline(never)]
-fn wait_for_orders(sockets: &[UdpSocket; 2]) {
+fn wait_for_orders(sockets: &[UdpSocket; 2]) -> bool {
     let mut all = sockets.each_ref().map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN));
-    poll(&mut all, 3_u16).unwrap();
+    let ready = poll(&mut all, 3_u16).unwrap();
     std::hint::black_box(&all);
+    ready > 0
 }
 
 #[test]
@@ -277,7 +278,7 @@ fn a_time_out_of_a_call_that_waits_for_several_is_told_with_its_callers() {
     let Some(budget) = budget_of(|| {
         let poller = std::thread::spawn(|| {
             let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-            (0..100).for_each(|_| wait_for_orders(&sockets));
+            (0..100).for_each(|_| assert!(!wait_for_orders(&sockets)));
             gettid().as_raw() as u32
         });
         thread = poller.join().unwrap();
@@ -291,6 +292,38 @@ fn a_time_out_of_a_call_that_waits_for_several_is_told_with_its_callers() {
     // The library's function first, and its caller where there are frame pointers.
     let stack = waits().next().map(|row| row.stack.clone()).unwrap_or_default();
     assert!(stack.first().is_some_and(|name| name.contains("poll")), "{stack:?}");
+}
+
+#[test]
+fn a_thread_that_looks_at_its_clock_meanwhile_waits_for_whom_it_waits() {
+    let mut threads = (0, 0);
+    let Some(budget) = budget_of(|| {
+        let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let to = sockets[0].local_addr().unwrap();
+        let poller = std::thread::spawn(move || {
+            for _ in 0..20 {
+                while !wait_for_orders(&sockets) {}
+                sockets[0].recv(&mut [0]).unwrap();
+            }
+            gettid().as_raw() as u32
+        });
+        let slow = std::thread::spawn(move || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for _ in 0..20 {
+                sleep(SLEEP);
+                socket.send_to(&[1], to).unwrap();
+            }
+            gettid().as_raw() as u32
+        });
+        threads = (poller.join().unwrap(), slow.join().unwrap());
+    }) else {
+        return;
+    };
+    let rows = of(&budget, threads.0);
+    let by_slow = sum(rows, |row| row.what == "poll" && row.with == Some(threads.1));
+    let all = sum(rows, |row| row.what == "poll" && row.state == ThreadState::Asleep);
+    // A busy machine may wake others while the thread looks at its clock.
+    assert!(by_slow * 2 >= all && by_slow > SLEEP * 5, "{by_slow:?} of {all:?} in {rows:#?}");
 }
 
 #[test]

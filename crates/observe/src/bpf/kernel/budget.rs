@@ -26,7 +26,7 @@ const SAMPLES_HZ: u64 = 499;
 const CLOCK: u32 = u32::MAX;
 
 /// Words of `struct thread`, of `struct reason` and of `.bss`.
-type Thread = [u64; 29];
+type Thread = [u64; 35];
 type Key = [u64; 4];
 type Globals = [u64; 2];
 
@@ -224,7 +224,7 @@ fn times(thread: u32, words: &Thread, now_ns: u64) -> Times {
         ..Times::default()
     };
     let key = |at: usize| -> Key { [words[at], words[at + 1], words[at + 2], words[at + 3]] };
-    for at in [5, 11] {
+    for at in [5, 11, 29] {
         let (ns, count) = (words[at + 4], words[at + 5]);
         if count > 0 {
             all.add(reason(&key(at)).1, ns, count);
