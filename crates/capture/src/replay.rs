@@ -71,6 +71,15 @@ type Rewind<R> = fn(&mut BufReader<R>) -> io::Result<()>;
 ///
 /// Reading is buffered but blocks: a capture on a slow disk slows the engine. Packets that were
 /// captured in part are dropped and counted as truncated.
+///
+/// ```no_run
+/// use std::path::Path;
+///
+/// use millstream_capture::{Replay, ReplayConfig};
+///
+/// let link = Replay::open(Path::new("bulk.pcapng"), ReplayConfig::default())?;
+/// # Ok::<(), millstream_link::LinkError>(())
+/// ```
 #[derive(Debug)]
 pub struct Replay<R> {
     reader: Reader<BufReader<R>>,

@@ -35,6 +35,17 @@ impl Default for TraceConfig {
 /// the link's [`notes`](Link::notes) say so; the traffic goes on. Before its owner sleeps the
 /// writer is flushed, so that a reader of the file has all of it while nothing passes, as one has
 /// whose process is killed then.
+///
+/// ```
+/// use millstream_capture::{Trace, TraceConfig};
+/// use millstream_link::{PairConfig, pair};
+///
+/// let (near, far) = pair(PairConfig::default())?;
+/// let link = Trace::new(near, Vec::new(), TraceConfig::default())?;
+/// assert_eq!(link.captured(), 0);
+/// # drop(far);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Trace<L, W> {
     inner: L,

@@ -30,6 +30,15 @@ impl fmt::Display for LinkId {
 /// The bits behind the prefix are kept, so that one value says both "this host's address" and
 /// "the network it is in"; [`network`](Self::network) clears them. As a destination of a route,
 /// only the network counts.
+///
+/// ```
+/// use millstream_route::Prefix;
+///
+/// let own: Prefix = "10.1.2.3/24".parse()?;
+/// assert_eq!(own.network().to_string(), "10.1.2.0/24");
+/// assert!(own.contains([10, 1, 2, 200].into()));
+/// # Ok::<(), millstream_route::NotAPrefix>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     /// The address, host bits included.

@@ -221,6 +221,17 @@ impl fmt::Debug for Routes {
 /// ([`set_multipath`](Self::set_multipath)). A change costs what the prefix covers. Many changes at
 /// once belong into [`change`](Self::change): where they are a sixteenth of the table, it is built
 /// anew, once.
+///
+/// ```
+/// use millstream_route::{LinkId, Prefix, Route, RouteTable};
+///
+/// let mut table = RouteTable::new();
+/// table.insert(Prefix::DEFAULT_V4, Route::via(LinkId(0), [10, 0, 0, 1].into()))?;
+/// table.insert("10.8.0.0/16".parse().expect("a prefix"), Route::on_link(LinkId(1)))?;
+/// let route = table.lookup([10, 8, 1, 1].into()).expect("a route");
+/// assert_eq!(route.link, LinkId(1));
+/// # Ok::<(), millstream_route::RouteError>(())
+/// ```
 pub struct RouteTable {
     v4: Family<u32>,
     v6: Family<u128>,

@@ -29,6 +29,15 @@ impl FourTuple {
 }
 
 /// When an idle connection is asked whether its peer still lives (RFC 9293 3.8.4).
+///
+/// ```
+/// use millstream_tcp::{Config, Keepalive};
+///
+/// let config = Config::default()
+///     .keepalive(Some(Keepalive { idle_s: 60, ..Keepalive::default() }))
+///     .recv_buffer_bytes(4 << 20);
+/// assert!(config.keepalive.is_some());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// Idle time before the first probe (default two hours, the least that RFC 9293 allows as

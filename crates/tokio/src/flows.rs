@@ -19,6 +19,22 @@ const IDLE: Duration = Duration::from_secs(120);
 /// Datagrams to the addresses of a prefix that no socket is bound for. What passes between two ends
 /// is a flow (docs/intercept.md). Dropped, it forgets the flows that wait in it; those that were
 /// taken stay.
+///
+/// ```
+/// use millstream::route::Prefix;
+/// use millstream_tokio::UdpFlows;
+///
+/// # use millstream_tokio::Stack;
+/// # async fn example(stack: Stack) -> std::io::Result<()> {
+///
+/// let flows = UdpFlows::bind(&stack, Prefix::DEFAULT_V4).await?;
+/// let socket = flows.next().await?.accept().await?;
+/// let mut question = [0; 2048];
+/// let length = socket.recv(&mut question).await?;
+/// socket.send(&question[..length]).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct UdpFlows {
     inner: net::UdpFlows,

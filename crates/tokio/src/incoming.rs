@@ -18,6 +18,24 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// Connections to the addresses of a prefix, each before its SYN-ACK: what a tunnel, a transparent
 /// proxy or a sandbox has (docs/intercept.md). Dropped, it forgets the requests that wait in it;
 /// connections that were accepted stay.
+///
+/// ```
+/// use millstream::route::Prefix;
+/// use millstream_tokio::Incoming;
+///
+/// # use millstream_tokio::Stack;
+/// # async fn example(stack: Stack) -> std::io::Result<()> {
+///
+/// let incoming = Incoming::bind(&stack, Prefix::DEFAULT_V4).await?;
+/// loop {
+///     let request = incoming.next().await?;
+///     match request.local_addr().port() {
+///         25 => request.reset(),
+///         _ => drop(request.accept().await?),
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Incoming {
     inner: TcpRequests,

@@ -16,6 +16,23 @@ use crate::{Stack, TcpStream, with_each};
 const BACKLOG: usize = 1024;
 
 /// A TCP listener. Dropped, it resets the connections that nobody accepted.
+///
+/// ```
+/// use millstream_tokio::TcpListener;
+///
+/// # use millstream_tokio::Stack;
+/// # async fn example(stack: Stack) -> std::io::Result<()> {
+///
+/// let listener = TcpListener::bind(&stack, "10.70.0.2:80").await?;
+/// loop {
+///     let (mut stream, _peer) = listener.accept().await?;
+///     tokio::spawn(async move {
+///         let (mut reader, mut writer) = stream.split();
+///         tokio::io::copy(&mut reader, &mut writer).await
+///     });
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TcpListener {
     inner: net::TcpListener,

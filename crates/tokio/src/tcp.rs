@@ -26,6 +26,21 @@ use crate::{Stack, with_each};
 ///
 /// Reads and writes are cancel-safe: one that is dropped while it waits has taken or written
 /// nothing.
+///
+/// ```
+/// use millstream_tokio::TcpStream;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # use millstream_tokio::Stack;
+/// # async fn example(stack: Stack) -> std::io::Result<()> {
+///
+/// let mut stream = TcpStream::connect(&stack, "10.70.0.1:80").await?;
+/// stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+/// let mut answer = Vec::new();
+/// stream.read_to_end(&mut answer).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TcpStream {
     inner: net::TcpStream,

@@ -11,6 +11,20 @@ use crate::turns::{Turns, poll_call};
 use crate::{Stack, with_each};
 
 /// A UDP socket. Several tasks may send and receive at once.
+///
+/// ```
+/// use millstream_tokio::UdpSocket;
+///
+/// # use millstream_tokio::Stack;
+/// # async fn example(stack: Stack) -> std::io::Result<()> {
+///
+/// let socket = UdpSocket::bind(&stack, "10.70.0.2:7").await?;
+/// let mut datagram = [0; 2048];
+/// let (length, from) = socket.recv_from(&mut datagram).await?;
+/// socket.send_to(&datagram[..length], from).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct UdpSocket {
     inner: net::UdpSocket,

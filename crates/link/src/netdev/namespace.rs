@@ -13,6 +13,14 @@ use crate::sys::check;
 ///
 /// One made by [`create`](Self::create) has no name: it ends, with every device in it, when the
 /// last holder does, so nothing stays behind a killed process.
+///
+/// ```no_run
+/// use millstream_link::netdev::Namespace;
+///
+/// let namespace = Namespace::create()?;
+/// let listener = namespace.run(|| std::net::TcpListener::bind("127.0.0.1:80"))?;
+/// # Ok::<(), millstream_link::LinkError>(())
+/// ```
 #[derive(Debug)]
 pub struct Namespace {
     file: File,

@@ -12,6 +12,12 @@ use crate::{Capabilities, Link, LinkError, LinkStats, Medium, TransmitChecksum};
 /// A link in memory with one end. Packets lie in a bounded queue, in packets and in the memory that
 /// they hold; what finds no room stays with the sender, who is served again when some were
 /// received. Nothing is copied, summed or cut.
+///
+/// ```
+/// use millstream_link::{Link, Loopback};
+///
+/// assert_eq!(Loopback::new().capabilities().mtu, 16 << 10);
+/// ```
 #[derive(Debug)]
 pub struct Loopback {
     capabilities: Capabilities,

@@ -13,6 +13,20 @@ use std::{fmt, io};
 pub use super::mapping::HugePages;
 
 /// The size of a pool.
+///
+/// ```
+/// use millstream_packet::{HugePages, PoolConfig};
+///
+/// // 16 MiB of frames at most, in ordinary pages that come as they are touched.
+/// let config = PoolConfig {
+///     limit_frames: 8 << 10,
+///     limit_blocks: 0,
+///     huge_pages: HugePages::Never,
+///     prefault: false,
+///     ..PoolConfig::default()
+/// };
+/// assert!(millstream_packet::Pool::new(config).is_ok());
+/// ```
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
     /// Frames mapped and ready at the start, and the least that stay when idle.

@@ -48,6 +48,17 @@ pub struct Extent {
 /// A pool does not grow on the data path. When it runs low it raises a flag,
 /// [`growth_wanted`](Self::growth_wanted), and whoever drives the data path calls
 /// [`grow`](Self::grow) at a moment that suits it.
+///
+/// ```
+/// use millstream_packet::{Packet, Pool, PoolConfig};
+///
+/// let pool = Pool::new(PoolConfig::fixed(64))?;
+/// let packet = Packet::from_slice(&pool, 128, b"hello").expect("a frame");
+/// assert_eq!(pool.limit_frames(), 64);
+/// drop(packet);
+/// assert_eq!(pool.all_frames(), Some(64));
+/// # Ok::<(), millstream_packet::PoolError>(())
+/// ```
 pub struct Pool {
     pub(super) arena: Arc<Arena>,
 }

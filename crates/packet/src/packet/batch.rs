@@ -6,6 +6,16 @@ use crate::memory::Releasing;
 use std::fmt;
 
 /// Up to [`BATCH_LIMIT`] packets, first in, first out, in place: no heap.
+///
+/// ```
+/// use millstream_packet::{Packet, PacketBatch, Pool, PoolConfig};
+///
+/// let pool = Pool::new(PoolConfig::fixed(64))?;
+/// let mut batch = PacketBatch::new();
+/// batch.push(Packet::from_slice(&pool, 0, b"one").expect("a frame")).expect("room for 64");
+/// assert_eq!(batch.pop().expect("a packet").head(), b"one");
+/// # Ok::<(), millstream_packet::PoolError>(())
+/// ```
 pub struct PacketBatch {
     slots: [Option<Packet>; BATCH_LIMIT],
     first: usize,

@@ -29,6 +29,18 @@ use std::fmt;
 ///   Packet ──► last descriptor ─next─► first ─next─► … ─next─► last
 ///              (totals, meta)
 /// ```
+///
+/// ```
+/// use millstream_packet::{Packet, Pool, PoolConfig};
+///
+/// let pool = Pool::new(PoolConfig::fixed(64))?;
+/// let mut packet = Packet::from_slice(&pool, 64, b"payload").expect("a frame");
+/// packet.prepend(4).expect("headroom").copy_from_slice(b"head");
+/// assert_eq!((packet.head(), packet.len()), (&b"headpayload"[..], 11));
+/// packet.trim_front(4);
+/// assert_eq!(packet.head(), b"payload");
+/// # Ok::<(), millstream_packet::PoolError>(())
+/// ```
 pub struct Packet(Entry);
 
 impl Packet {

@@ -14,6 +14,15 @@ pub(crate) use counted::CountedClock;
 /// and at the begin of calls, through the processor's counter where the machine has a good one, and
 /// hand the answer down. Clones of a clock agree with each other. Zero is never returned, so that
 /// [`Instant::ZERO`] may stand for "never" in tables.
+///
+/// ```
+/// use millstream::clock::Clock;
+///
+/// let clock = Clock::new();
+/// let before = clock.now();
+/// assert!(clock.now() >= before);
+/// assert_eq!(Clock::stopped().now(), Clock::stopped().now());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// `None`: it stands still.

@@ -14,6 +14,24 @@ use crate::{SocketId, TcpSocketOptions};
 
 /// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the
 /// connections that nobody accepted.
+///
+/// ```
+/// use millstream::local::{TcpListener, TcpStream};
+///
+/// # use millstream::link::Faults;
+/// # use millstream::sim::Simulation;
+/// # fn main() -> std::io::Result<()> {
+/// # let simulation = Simulation::new(7)?;
+/// # let (near, far) = (simulation.host()?, simulation.host()?);
+/// # simulation.join((&near, "10.0.0.1/24"), (&far, "10.0.0.2/24"), Faults::default())?;
+///
+/// let listener = TcpListener::bind(&far, "10.0.0.2:80", 16)?;
+/// let client = TcpStream::connect(&near, "10.0.0.2:80")?;
+/// let server = listener.incoming().next().expect("a connection")?;
+/// assert_eq!(server.peer_addr()?, client.local_addr()?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TcpListener<D: ListenerDriver> {
     pub(crate) socket: Arc<D>,

@@ -27,6 +27,32 @@ use crate::{Error, SocketId, TcpHandle, TcpSocketOptions};
 /// write lie together, unless it has to wait for room or has more than 512 KiB: between its parts
 /// those of other writes may come, as with the kernel's sockets. There the end of the engine counts
 /// as an error that ends the connection ([`Stack::shutdown`](crate::net::Stack::shutdown)).
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use std::net::Shutdown;
+///
+/// use millstream::local::{TcpListener, TcpStream};
+///
+/// # use millstream::link::Faults;
+/// # use millstream::sim::Simulation;
+/// # fn main() -> std::io::Result<()> {
+/// # let simulation = Simulation::new(7)?;
+/// # let (near, far) = (simulation.host()?, simulation.host()?);
+/// # simulation.join((&near, "10.0.0.1/24"), (&far, "10.0.0.2/24"), Faults::default())?;
+///
+/// let listener = TcpListener::bind(&far, "10.0.0.2:80", 16)?;
+/// let mut client = TcpStream::connect(&near, "10.0.0.2:80")?;
+/// client.set_nodelay(true)?;
+/// client.write_all(b"a question")?;
+/// client.shutdown(Shutdown::Write)?;
+/// let (mut server, _) = listener.accept()?;
+/// let mut question = String::new();
+/// server.read_to_string(&mut question)?;
+/// assert_eq!(question, "a question");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TcpStream<D: TcpDriver> {
     pub(crate) socket: Arc<D>,

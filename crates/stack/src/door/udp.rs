@@ -26,6 +26,26 @@ use crate::{
 /// When links have failed, or were removed, and none leads to the connected peer any more, or none
 /// is left, a receive that has to wait fails with [`NetworkDown`](io::ErrorKind::NetworkDown): in
 /// [`net`](crate::net) once.
+///
+/// ```
+/// use millstream::local::UdpSocket;
+///
+/// # use millstream::link::Faults;
+/// # use millstream::sim::Simulation;
+/// # fn main() -> std::io::Result<()> {
+/// # let simulation = Simulation::new(7)?;
+/// # let (near, far) = (simulation.host()?, simulation.host()?);
+/// # simulation.join((&near, "10.0.0.1/24"), (&far, "10.0.0.2/24"), Faults::default())?;
+///
+/// let server = UdpSocket::bind(&far, "10.0.0.2:53")?;
+/// let client = UdpSocket::bind(&near, "10.0.0.1:0")?;
+/// client.send_to(b"a question", "10.0.0.2:53")?;
+/// let mut bytes = [0; 64];
+/// let (length, from) = server.recv_from(&mut bytes)?;
+/// assert_eq!((&bytes[..length], from), (&b"a question"[..], client.local_addr()?));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct UdpSocket<D: UdpDriver> {
     pub(crate) socket: Arc<D>,

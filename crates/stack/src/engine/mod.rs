@@ -70,6 +70,19 @@ pub use waker::Waker;
 
 /// The configuration of an engine. Its fields are set by the methods of the same names, or one by
 /// one.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use millstream::packet::{Pool, PoolConfig};
+/// use millstream::{EngineConfig, Limits};
+///
+/// let pool = Pool::new(PoolConfig::default()).expect("memory");
+/// let config = EngineConfig::new(pool)
+///     .limits(Limits::default().memory_bytes(64 << 20))
+///     .busy_poll(Duration::ZERO);
+/// assert_eq!(config.limits.memory_bytes, 64 << 20);
+/// ```
 #[non_exhaustive]
 pub struct EngineConfig {
     /// The pool of its packets. Engines of one process share a pool.
@@ -226,6 +239,25 @@ impl Default for EngineConfig {
 ///
 /// Nothing happens between calls: an application that drives an engine itself calls
 /// [`Engine::run_once`], or [`Engine::turn`] with its own notion of time.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use millstream::link::{PairConfig, pair};
+/// use millstream::{Engine, EngineConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (near, far) = pair(PairConfig::default())?;
+/// let mut engine = Engine::new(EngineConfig::default())?;
+/// let link = engine.add_link(Box::new(near))?;
+/// engine.add_address(link, "10.9.0.1/24".parse()?)?;
+/// let listener = engine.sockets().tcp_listen("10.9.0.1:80".parse()?, 16)?;
+/// engine.run_once(Some(Duration::from_millis(1)))?;
+/// assert!(engine.listener(listener).accept().is_err(), "nobody has come");
+/// # drop(far);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Engine {
     cx: Context,
     ip: IpLayer,

@@ -132,6 +132,21 @@ impl<E: Event> Bell<E> {
 }
 
 /// Wakes one engine from any thread.
+///
+/// ```
+/// use millstream::{Engine, EngineConfig};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut engine = Engine::new(EngineConfig::default())?;
+/// let waker = engine.waker();
+/// let thread = std::thread::spawn(move || waker.wake());
+/// while !engine.take_woken() {
+///     engine.run_once(None)?;
+/// }
+/// # thread.join().expect("a thread");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Waker(Arc<Bell<LateEvent>>);
 

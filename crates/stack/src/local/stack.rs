@@ -25,6 +25,21 @@ pub struct Event {
 
 /// An engine in its application's thread. Clones share the engine. Calls that take turns fail where
 /// the system refuses to let the thread sleep, with what it says.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use millstream::local::{Stack, UdpSocket};
+/// use millstream::{Engine, EngineConfig};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let stack = Stack::new(Engine::new(EngineConfig::default())?);
+/// let socket = UdpSocket::bind(&stack, "0.0.0.0:53")?;
+/// socket.set_read_timeout(Some(Duration::from_millis(1)))?;
+/// assert!(socket.recv_from(&mut [0; 64]).is_err(), "nothing has come");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Stack {
     shared: Rc<Shared>,

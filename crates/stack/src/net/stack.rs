@@ -170,6 +170,26 @@ impl Drop for Handle {
 ///
 /// A call that asks the engine waits for the end of its turn. It fails with `BrokenPipe` when the
 /// engine has ended, and with `Deadlock` inside of [`with_engine`](Self::with_engine).
+///
+/// ```
+/// use millstream::link::{PairConfig, pair};
+/// use millstream::net::{Stack, UdpSocket};
+/// use millstream::{Engine, EngineConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (near, far) = pair(PairConfig::default())?;
+/// let stack = Stack::spawn(|| {
+///     let mut engine = Engine::new(EngineConfig::default())?;
+///     let link = engine.add_link(Box::new(near))?;
+///     engine.add_address(link, "10.9.0.1/24".parse().map_err(std::io::Error::other)?)?;
+///     Ok(engine)
+/// })?;
+/// let socket = UdpSocket::bind(&stack, "10.9.0.1:53")?;
+/// assert_eq!(stack.sockets()?.len(), 1);
+/// # drop((socket, far));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Stack {
     pub(super) handle: Arc<Handle>,

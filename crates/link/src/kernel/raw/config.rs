@@ -8,6 +8,13 @@ use millstream_wire::ethernet::MacAddr;
 use crate::{RawLink, limits};
 
 /// How to open a [`RawLink`].
+///
+/// ```no_run
+/// use millstream_link::{RawConfig, RawLink};
+///
+/// let link = RawLink::open(&RawConfig { interface: "eth0".into(), ..RawConfig::default() })?;
+/// # Ok::<(), millstream_link::LinkError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RawConfig {
     /// The interface.

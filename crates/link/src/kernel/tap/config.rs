@@ -79,6 +79,20 @@ impl NapiMode {
 }
 
 /// How to open a [`Tap`](super::Tap).
+///
+/// ```no_run
+/// use millstream_link::{Tap, TapConfig, TapKind};
+///
+/// // What `ip tuntap add mode tun` makes, with an address, for as long as it is open.
+/// let config = TapConfig {
+///     name: Some("tun%d".into()),
+///     kind: TapKind::Tun,
+///     host_addresses: vec![([10, 70, 0, 1].into(), 24)],
+///     ..TapConfig::default()
+/// };
+/// let tap = Tap::open(&config)?;
+/// # Ok::<(), millstream_link::LinkError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TapConfig {
     /// Name of the interface; `%d` in it counts up. `None`: a fresh name.

@@ -21,6 +21,14 @@ use crate::{Capabilities, LinkError, Medium, Share, Shared, TransmitChecksum};
 const NAME: &str = "macvtap0";
 
 /// How to open a device over another interface ([`Tap::open_over`]).
+///
+/// ```no_run
+/// use millstream_link::{MacvtapConfig, Tap};
+///
+/// let over = MacvtapConfig { interface: "eth0".into(), ..MacvtapConfig::default() };
+/// let link = Tap::open_over(&over)?;
+/// # Ok::<(), millstream_link::LinkError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MacvtapConfig {
     /// The interface, which must be up and speak Ethernet.

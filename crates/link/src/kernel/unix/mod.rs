@@ -13,6 +13,18 @@ pub use stream::StreamLink;
 use crate::{Capabilities, LinkError, Medium, limits};
 
 /// The packets of a [`StreamLink`] or [`DatagramLink`].
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+///
+/// use millstream_link::{StreamLink, UnixConfig};
+///
+/// // The socket of `passt`, or of QEMU's `-netdev stream`.
+/// let (ours, theirs) = UnixStream::pair()?;
+/// let link = StreamLink::new(ours, &UnixConfig::default())?;
+/// # drop((link, theirs));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UnixConfig {

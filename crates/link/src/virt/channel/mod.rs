@@ -37,6 +37,18 @@ use crate::virt::rings::{self, arrive};
 use crate::{Capabilities, Link, LinkError, LinkStats, Medium};
 
 /// How to make a [`channel()`].
+///
+/// ```
+/// use millstream_link::{ChannelConfig, Link, channel};
+///
+/// let mut config = ChannelConfig::default();
+/// config.mtu = 1420;
+/// let pool = millstream_packet::Pool::new(Default::default()).expect("memory");
+/// let (link, sender, receiver) = channel(&pool, config)?;
+/// assert_eq!(link.capabilities().mtu, 1420);
+/// # drop((sender, receiver));
+/// # Ok::<(), millstream_link::LinkError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ChannelConfig {

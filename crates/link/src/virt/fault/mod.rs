@@ -154,6 +154,19 @@ pub struct FaultStats {
 }
 
 /// A link whose packets meet faults.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use millstream_link::{Fault, FaultConfig, Faults, PairConfig, pair};
+///
+/// let path = Faults { loss: 0.01, delay: Duration::from_millis(20), ..Faults::default() };
+/// let config = FaultConfig { seed: 7, transmit: path, receive: path };
+/// let (near, far) = pair(PairConfig::default())?;
+/// let near = Fault::new(near, config);
+/// # drop((near, far));
+/// # Ok::<(), millstream_link::LinkError>(())
+/// ```
 pub struct Fault<L> {
     inner: L,
     transmit: Option<Lane>,

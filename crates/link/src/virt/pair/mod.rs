@@ -33,6 +33,16 @@ use crate::virt::rings::{self, arrive};
 use crate::{Capabilities, Link, LinkError, LinkStats, Medium};
 
 /// How to make a [`pair()`].
+///
+/// ```
+/// use millstream_link::{Link, Medium, PairConfig, pair};
+///
+/// // Packets without an Ethernet header, cut and summed as on a wire.
+/// let config = PairConfig { medium: Medium::Ip, offload: false, ..PairConfig::default() };
+/// let (near, far) = pair(config)?;
+/// assert_eq!((near.capabilities().mtu, far.name()), (1500, "pair1"));
+/// # Ok::<(), millstream_link::LinkError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PairConfig {
     /// Largest IP packet, in bytes; super-segments apart.

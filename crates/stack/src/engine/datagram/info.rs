@@ -31,6 +31,13 @@ impl DatagramInfo {
 
 /// How one datagram is sent, where that differs from what its socket says (`IP_PKTINFO`, `IP_TTL`
 /// and `IP_TOS` of `sendmsg`; RFC 1122, 4.1.4; RFC 3542, 6).
+///
+/// ```
+/// use millstream::SendOptions;
+///
+/// let options = SendOptions { from: Some([10, 0, 0, 2].into()), hop_limit: Some(1), ..SendOptions::default() };
+/// assert!(options.link.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// The own address that it is sent from.

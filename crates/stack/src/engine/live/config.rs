@@ -5,6 +5,15 @@ use std::time::Duration;
 
 /// Under which name an engine publishes its counters, and where (docs/live.md). The name is enough:
 /// `EngineConfig::default().live("proxy")`.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use millstream::LiveConfig;
+///
+/// let config = LiveConfig::new("proxy").directory("/run/proxy").every(Duration::from_millis(100));
+/// assert_eq!(config.name, "proxy");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveConfig {

@@ -13,6 +13,30 @@ const MOST_S: u64 = u32::MAX as u64 / 1000 - 1;
 
 /// Options of one TCP connection, or of a listener for its connections. The connection's
 /// [`millstream_tcp::Config`] decides all else, for good.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use millstream::local::{TcpListener, TcpStream};
+///
+/// # use millstream::link::Faults;
+/// # use millstream::sim::Simulation;
+/// # fn main() -> std::io::Result<()> {
+/// # let simulation = Simulation::new(7)?;
+/// # let (near, far) = (simulation.host()?, simulation.host()?);
+/// # simulation.join((&near, "10.0.0.1/24"), (&far, "10.0.0.2/24"), Faults::default())?;
+///
+/// let listener = TcpListener::bind(&far, "10.0.0.2:80", 16)?;
+/// let client = TcpStream::connect(&near, "10.0.0.2:80")?;
+/// let mut options = client.options()?;
+/// options.user_timeout = Some(Duration::from_secs(20));
+/// options.recv_buffer_bytes = 8 << 20;
+/// client.set_options(&options)?;
+/// assert_eq!(client.options()?, options);
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpSocketOptions {
     /// Small segments are sent at once; else they wait for outstanding small ones (Nagle with
