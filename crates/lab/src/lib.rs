@@ -1,5 +1,5 @@
 //! The laboratory: it makes the runs of an experiment, investigates why they differ, and shows
-//! both.
+//! both; it measures the way of a datagram by stages.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
@@ -13,3 +13,4 @@ pub mod limits;
 #[path = "../../diagnose/src/features/made_up.rs"]
 mod made_up;
 pub mod runner;
+pub mod udp_path;

@@ -1,10 +1,12 @@
 //! `millstream stages`: where an engine's time goes, and how large its batches are; with `--flow`
-//! how long the packets of one flow are in each stage.
+//! how long the packets of one flow are in each stage; with `--udp-path` what a datagram costs on
+//! its way to the link.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use millstream::live::{Kind, Snapshot};
+use millstream_lab::udp_path::{self, PAYLOAD_BYTES, Stage as PathStage, Way};
 use millstream_record::error::Error;
 use serde_json::{Value, json};
 
@@ -15,7 +17,7 @@ use super::flow_stages::Counted;
 use super::histogram::Histogram;
 use super::traced::Sampling;
 use super::{Which, engines, unreadable};
-use crate::output::{out, out_json};
+use crate::output::{out, out_json, say};
 use crate::values::{seconds, whole};
 
 /// For `stages --help`.
@@ -25,7 +27,10 @@ always counted. All is since the engine began.
 
 With --flow the sampled packets of one connection or UDP socket are counted from now on, for --seconds: nanoseconds in
 each stage of their way (docs/trace.md). Up to eight flows can be looked at at once. Where the engine samples of its own accord,
-or others have asked for more packets, --sample is not heard; the first line says one packet in how many it was.";
+or others have asked for more packets, --sample is not heard; the first line says one packet in how many it was.
+
+With --udp-path no engine is looked at: datagrams are sent here, to one peer and to many, by 1, 2 and 4 threads as far as
+there are CPUs, and come back at each stage (docs/udp-path.md). The kernel's side is measured for root, with `ip`.";
 
 /// Arguments of `stages`.
 #[derive(Debug, Args)]
@@ -41,6 +46,13 @@ pub struct Stages {
     /// Sample one packet in N of the engine meanwhile
     #[arg(long, value_name = "N", default_value = "1000", value_parser = whole::<u32>, requires = "flow")]
     sample: u32,
+    /// Measure what each stage of a datagram's way costs, from the call to the link, of this stack
+    /// and of the kernel
+    #[arg(long, conflicts_with_all = ["flow", "named", "engine", "from"])]
+    udp_path: bool,
+    /// Measure the way with N routes, too
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>, requires = "udp_path")]
+    routes: usize,
     /// As one JSON object
     #[arg(long)]
     json: bool,
@@ -71,6 +83,15 @@ fn seen(now: &Snapshot) -> Vec<Stage<'_>> {
 
 /// Shows them.
 pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
+    if arguments.udp_path {
+        let ways =
+            udp_path::measure(arguments.routes, &mut |line| say(format_args!("note: {line}")))?;
+        match arguments.json {
+            true => out_json(json!({ "payload_bytes": PAYLOAD_BYTES, "ways": ways }))?,
+            false => out(&table_of(&ways))?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(flow) = &arguments.flow {
         let segment = engines::one_that(arguments.which.place(), |one| has_socket(one, flow))?;
         let sampling = Sampling {
@@ -135,6 +156,26 @@ fn times(now: &Snapshot) -> String {
         ]);
     }
     columns(&[Left, Right, Right, Right, Right, Right], &rows)
+}
+
+/// Returns the nanoseconds of each stage of a datagram's way, alone.
+fn table_of(ways: &[Way]) -> String {
+    let stages = PathStage::ALL.map(|stage| format!("{stage:?}").to_lowercase());
+    let head = ["side", "threads", "routes", "peers"].map(str::to_owned);
+    let mut rows = vec![[&head[..], &stages, &["all".to_owned()]].concat()];
+    rows.extend(ways.iter().map(|way| {
+        let of = |stage: PathStage| {
+            let found = way.stages.iter().find(|(one, _)| *one == stage);
+            // A difference of two figures that are alike may be below zero.
+            found.map_or_else(|| "-".to_owned(), |(_, ns)| format!("{:.0}", ns.max(0.0)))
+        };
+        let numbers = [way.threads, way.routes, way.peers].map(|number| number.to_string());
+        let all = format!("{:.0}", way.total_ns);
+        [&[way.side.to_owned()][..], &numbers, &PathStage::ALL.map(of), &[all]].concat()
+    }));
+    let sides = [vec![Left], vec![Right; head.len() + stages.len()]].concat();
+    let title = format!("{PAYLOAD_BYTES} bytes of data; ns of each stage\n");
+    title + &columns(&sides, &rows)
 }
 
 /// Returns the histograms that the engine publishes.
