@@ -36,7 +36,7 @@ pub use kernel::{
     CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, SampledRecord,
     StackRecord,
 };
-pub use over_time::{EngineSeries, EngineStretch, QueueSeries, Series};
+pub use over_time::{EngineSeries, EngineStretch, FullestQueue, QueueSeries, Series};
 pub use probes::{
     CpuActivity, CpuSeries, EndsOnCpus, HostCounters, IdleCpu, IdleState, InterfaceCounters,
     InterruptRow, Interrupts, Measured, Probes, RUNNER, Throttling, WorkerActivity,

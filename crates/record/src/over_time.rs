@@ -35,6 +35,35 @@ impl QueueSeries {
     }
 }
 
+/// The receive queue that held most memory of all TCP sockets of a host's kernel, over time. One
+/// step may have another socket's than the step before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FullestQueue {
+    /// The socket, by its ports.
+    pub socket: Series,
+    /// Bytes in it.
+    pub bytes: Series,
+    /// Memory that they hold.
+    pub held_bytes: Series,
+    /// The limit of that memory.
+    pub limit_bytes: Series,
+    /// Bytes that the program has read of it since the connection began.
+    pub read_bytes: Series,
+}
+
+impl FullestQueue {
+    /// Sets what was seen in a step: the fields in their order. A step before that has nothing has
+    /// none.
+    pub fn set(&mut self, step: usize, seen: [u64; 5]) {
+        let Self { socket, bytes, held_bytes, limit_bytes, read_bytes } = self;
+        let all = [socket, bytes, held_bytes, limit_bytes, read_bytes];
+        for (series, value) in all.into_iter().zip(seen) {
+            series.resize(step, None);
+            series.push(Some(value));
+        }
+    }
+}
+
 /// An engine of Millstream over time, as it published itself (docs/live.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSeries {

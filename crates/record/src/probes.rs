@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::table::{Tables, before};
 use super::{
-    Budget, EngineRecord, EngineSeries, KernelActivity, QueueSeries, Series, TcpInfoRecord, Window,
-    WrongBytes,
+    Budget, EngineRecord, EngineSeries, FullestQueue, KernelActivity, QueueSeries, Series,
+    TcpInfoRecord, Window, WrongBytes,
 };
 
 /// Name of the runner among the workers, where a part of the run is a thread of its own.
@@ -110,6 +110,9 @@ pub struct Probes {
     /// Queues of the kernel's TCP sockets over time, by host, where the run is one that is watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<BTreeMap<String, QueueSeries>>,
+    /// The fullest receive queue of the kernel's new TCP connections, by host.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fullest_queues: BTreeMap<String, FullestQueue>,
 }
 
 impl Serialize for Probes {

@@ -6,7 +6,10 @@
 
 use std::collections::BTreeSet;
 
+use millstream_diagnose::causes::{Look, Scene, built_in};
+use millstream_diagnose::features::features;
 use millstream_diagnose::histogram::{Buckets, quantile};
+use millstream_diagnose::separate::Separation;
 use millstream_diagnose::stats::{median, poisson_bound};
 use millstream_diagnose::units::{Scale, duration, significant};
 use millstream_record::{EngineStretch, QueueSeries, RunRecord, Series, keys};
@@ -15,6 +18,10 @@ use super::frame::{Cell, Chapter, Grid, Part, Section};
 use super::html::series::{bar, over_time};
 use super::model::{Case, Row};
 use super::room::Scope;
+
+/// Causes that the queues of one run tell of by themselves.
+const OF_QUEUES: [&str; 3] =
+    ["work-grows-with-the-queue", "limit-counts-payload", "small-pieces-in-large-buffers"];
 
 /// Returns a section for each stack of each case that has checked bytes, as many as there is room
 /// for.
@@ -34,7 +41,8 @@ fn section<'a>((case, row): (&'a Case<'a>, &'a Row<'a>)) -> Option<Section<'a>> 
     let all = || row.group.all().filter(|run| run.result(keys::CHECKED_BYTES).is_some());
     let run = all().max_by_key(|run| run.order)?;
     let engine = run.probes.engine_series.iter().find_map(|one| one.quarters.as_ref());
-    let mut parts = vec![Part::lines(sentences(all(), run))];
+    let said = sentences(all(), run).into_iter().chain(of_queues(run));
+    let mut parts = vec![Part::lines(said.collect())];
     let grids = [Some(lines(run)), engine.map(stages), engine.map(histograms)];
     parts.extend(grids.into_iter().flatten().map(Part::Grid));
     parts.extend(engine.map(|quarters| Part::on_page(move || bars(quarters))));
@@ -82,6 +90,17 @@ fn sentences<'a>(all: impl Iterator<Item = &'a RunRecord>, run: &RunRecord) -> V
         ));
     }
     said
+}
+
+/// Returns the causes that the queues of a run tell of, with the evidence.
+fn of_queues(run: &RunRecord) -> Vec<String> {
+    let scene = Scene::new(&features(&[run]), &[], &Separation::default());
+    let causes = built_in().into_iter().filter(|cause| OF_QUEUES.contains(&cause.id.as_str()));
+    let said = causes.filter_map(|cause| match scene.look(&cause) {
+        Look::Fits { evidence, .. } => Some(format!("{}: {evidence}", cause.title)),
+        _ => None,
+    });
+    said.collect()
 }
 
 /// `130 thousand million`: how many bytes there are to one that is wrong.
@@ -282,6 +301,19 @@ mod tests {
             assert!(words.contains(expected), "{expected}: {said}");
         }
         assert!(!said.contains("received and not read"), "what was never there is no line");
+        assert!(!said.contains("small pieces"), "{said}");
+    }
+
+    #[test]
+    fn a_full_queue_of_small_pieces_is_told() {
+        let mut run = run("kernel", 0.0);
+        run.probes.times_s = (0..4).map(f64::from).collect();
+        let queue = run.probes.fullest_queues.entry("far".to_owned()).or_default();
+        (0..3).for_each(|step| queue.set(step, [7, 50_000, 900_000, 1_000_000, step as u64]));
+        let said = said(&run);
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = "full of small pieces in large buffers: A full receive queue held 18 times";
+        assert!(words.contains(expected), "{said}");
     }
 
     #[test]

@@ -75,6 +75,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("fresh-mapping-for-each-read", include_str!("fresh-mapping-for-each-read.toml")),
     ("work-grows-with-the-queue", include_str!("work-grows-with-the-queue.toml")),
     ("limit-counts-payload", include_str!("limit-counts-payload.toml")),
+    ("small-pieces-in-large-buffers", include_str!("small-pieces-in-large-buffers.toml")),
     ("allocation-for-each-packet", include_str!("allocation-for-each-packet.toml")),
     ("shared-lock", include_str!("shared-lock.toml")),
     ("path-rate", include_str!("path-rate.toml")),

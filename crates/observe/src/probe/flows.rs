@@ -7,6 +7,7 @@ use std::time::Instant;
 use millstream_netlink::{TcpSocket, tcp_sockets};
 use millstream_record::{Probes, TcpInfoRecord};
 
+use super::fullest::Fullest;
 use super::host::inside;
 use super::{Absent, Host, Kind, Probe, Turn, limits};
 
@@ -21,6 +22,7 @@ pub(super) struct Flows {
     hosts: Vec<Host>,
     before: BTreeSet<Key>,
     seen: BTreeMap<Key, Flow>,
+    fullest: Fullest,
     turns: usize,
 }
 
@@ -137,7 +139,13 @@ impl Flow {
 
 impl Flows {
     pub(super) fn open(hosts: &[Host]) -> Result<Self, Absent> {
-        Ok(Self { hosts: hosts.to_vec(), before: BTreeSet::new(), seen: BTreeMap::new(), turns: 0 })
+        Ok(Self {
+            hosts: hosts.to_vec(),
+            before: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            fullest: Fullest::default(),
+            turns: 0,
+        })
     }
 
     fn read(&self) -> Result<Vec<(Key, TcpSocket)>, Absent> {
@@ -170,25 +178,9 @@ impl Probe for Flows {
             return Ok(());
         }
         self.turns += 1;
-        // Many connections make the answer long: it is asked for less often.
-        if turn == Turn::Middle && !self.turns.is_multiple_of(1 + self.seen.len() / limits::FLOWS) {
-            return Ok(());
-        }
-        let now = match (self.read(), turn) {
-            (Ok(now), _) => now,
-            // Whoever was in a namespace of its own has ended with it.
-            (Err(_), Turn::Last) => return Ok(()),
-            (Err(why), _) => return Err(why),
-        };
-        let at = Instant::now();
-        for (key, socket) in now {
-            if let Some(flow) = self.seen.get_mut(&key) {
-                flow.look(at, socket);
-            } else if self.seen.len() < limits::FLOWS_SEEN && !self.before.contains(&key) {
-                self.seen.insert(key, Flow::new(at, socket));
-            }
-        }
-        Ok(())
+        let looked = self.look(turn);
+        self.fullest.end_step();
+        looked
     }
 
     fn join(&mut self, host: &Host) -> Result<(), Absent> {
@@ -211,6 +203,40 @@ impl Probe for Flows {
             fields: one.fields,
         };
         into.tcp_info.extend(all.into_iter().enumerate().map(record));
+        into.fullest_queues = self.fullest.finish();
+    }
+}
+
+impl Flows {
+    /// Looks at the connections of a step after the baseline.
+    fn look(&mut self, turn: Turn) -> Result<(), Absent> {
+        // Many connections make the answer long: it is asked for less often.
+        if turn == Turn::Middle && !self.turns.is_multiple_of(1 + self.seen.len() / limits::FLOWS) {
+            return Ok(());
+        }
+        let now = match (self.read(), turn) {
+            (Ok(now), _) => now,
+            // Whoever was in a namespace of its own has ended with it.
+            (Err(_), Turn::Last) => return Ok(()),
+            (Err(why), _) => return Err(why),
+        };
+        let at = Instant::now();
+        for (key, socket) in now {
+            if !self.before.contains(&key) {
+                let of = |name: &str| field(&socket, name) as u64;
+                let bytes = of("recv_queue_bytes");
+                let read = of("bytes_received").saturating_sub(bytes);
+                let memory = [of("recv_memory_bytes"), of("recv_limit_bytes")];
+                let queue = [bytes, memory[0], memory[1], read];
+                self.fullest.take(&key.0, (key.1, key.2), queue);
+            }
+            if let Some(flow) = self.seen.get_mut(&key) {
+                flow.look(at, socket);
+            } else if self.seen.len() < limits::FLOWS_SEEN && !self.before.contains(&key) {
+                self.seen.insert(key, Flow::new(at, socket));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -236,13 +262,25 @@ mod tests {
         let (mut client, mut server) = pair();
         client.write_all(&[1; 5000]).unwrap();
         server.read_exact(&mut [0; 5000]).unwrap();
+        client.write_all(&[1; 700]).unwrap();
+        while server.peek(&mut [0; 700]).unwrap() < 700 {}
         flows.sample(Turn::Middle).unwrap();
         let port = client.local_addr().unwrap().port();
         assert!(flows.seen.keys().any(|(_, local, _)| *local == port));
         assert!(!flows.before.iter().any(|key| flows.seen.contains_key(key)));
         let mut probes = Probes::default();
         flows.finish(&mut probes);
-        let received = |info: &TcpInfoRecord| info.fields["bytes_received"] == 5000.0;
+        let fullest = &probes.fullest_queues["here"];
+        assert!(fullest.held_bytes[0] > Some(700), "{fullest:?}");
+        let ports = [server.local_addr().unwrap(), client.local_addr().unwrap()];
+        let [local, remote] = ports.map(|address| u64::from(address.port()));
+        // Unless another test's connection holds more.
+        if fullest.socket[0] == Some(local << 16 | remote) {
+            let seen = (fullest.bytes[0], fullest.read_bytes[0]);
+            assert_eq!(seen, (Some(700), Some(5000)), "{fullest:?}");
+            assert!(fullest.limit_bytes[0] > fullest.held_bytes[0], "{fullest:?}");
+        }
+        let received = |info: &TcpInfoRecord| info.fields["bytes_received"] == 5700.0;
         assert!(probes.tcp_info.iter().any(received), "{:?}", probes.tcp_info);
     }
 

@@ -18,6 +18,7 @@ mod drops;
 mod engines;
 mod flows;
 mod frequency;
+mod fullest;
 mod host;
 mod idle_states;
 mod interrupts;

@@ -1,11 +1,12 @@
-//! Bytes in the queues of all TCP sockets of each host, at the end of each step, by netlink
-//! (sock_diag).
+//! Bytes in the queues of all TCP sockets of each host, and the fullest of them, at the end of each
+//! step, by netlink (sock_diag).
 
 use std::collections::BTreeMap;
 
 use millstream_netlink::{Protocol, State, each_inet_socket};
 use millstream_record::{Probes, QueueSeries};
 
+use super::fullest::Fullest;
 use super::host::inside;
 use super::{Absent, Host, Kind, Probe, Turn};
 
@@ -15,6 +16,7 @@ pub(super) const KIND: Kind =
 /// The sockets of each host.
 pub(super) struct Queues {
     hosts: Vec<(Host, QueueSeries)>,
+    fullest: Fullest,
 }
 
 impl Queues {
@@ -23,14 +25,14 @@ impl Queues {
             return Err(Absent("no host was named".to_owned()));
         }
         let hosts = hosts.iter().map(|host| (host.clone(), QueueSeries::default()));
-        Ok(Self { hosts: hosts.collect() })
+        Ok(Self { hosts: hosts.collect(), fullest: Fullest::default() })
     }
 }
 
 /// Bytes received, bytes sent and memory held of all connections in the namespace of the calling
-/// thread.
-fn all_here() -> Result<[u64; 3], Absent> {
-    let mut sum = [0; 3];
+/// thread; and of each its ports and receive queue.
+fn all_here() -> Result<([u64; 3], Vec<Receiving>), Absent> {
+    let (mut sum, mut receiving) = ([0; 3], Vec::new());
     let mut read = |v6| {
         each_inet_socket(Protocol::Tcp, v6, |socket| {
             // The queues of a listener are of connections.
@@ -41,13 +43,22 @@ fn all_here() -> Result<[u64; 3], Absent> {
             sum[0] += u64::from(socket.receive_queue);
             sum[1] += u64::from(socket.send_queue);
             sum[2] += memory(socket.receive_memory) + memory(socket.send_memory);
+            if let (Some((held, limit)), Some(tcp)) = (socket.receive_memory, socket.tcp) {
+                let bytes = u64::from(socket.receive_queue);
+                let read = tcp.received_bytes.saturating_sub(bytes);
+                let ports = (socket.local.port(), socket.remote.port());
+                receiving.push((ports, [bytes, held.into(), limit.into(), read]));
+            }
         })
     };
     read(false).map_err(|error| Absent(format!("sock_diag: {error}")))?;
     // Without IPv6 there are none of it.
     let _ = read(true);
-    Ok(sum)
+    Ok((sum, receiving))
 }
+
+/// The ports of a connection, and what is in its receive queue.
+type Receiving = ((u16, u16), [u64; 4]);
 
 impl Probe for Queues {
     fn name(&self) -> &'static str {
@@ -60,12 +71,18 @@ impl Probe for Queues {
         }
         for (host, series) in &mut self.hosts {
             match (inside(&host.net, all_here), turn) {
-                (Ok(seen), _) => series.push(Some(seen)),
+                (Ok((seen, receiving)), _) => {
+                    series.push(Some(seen));
+                    for (ports, queue) in receiving {
+                        self.fullest.take(&host.name, ports, queue);
+                    }
+                }
                 // A process in a namespace of its own has ended with it.
                 (Err(_), Turn::Last) => series.push(None),
                 (Err(why), _) => return Err(why),
             }
         }
+        self.fullest.end_step();
         Ok(())
     }
 
@@ -73,6 +90,7 @@ impl Probe for Queues {
         let used = self.hosts.into_iter().filter(|(_, series)| series.is_of_something());
         let all: BTreeMap<_, _> = used.map(|(host, series)| (host.name, series)).collect();
         into.queues = Some(all);
+        into.fullest_queues = self.fullest.finish();
     }
 }
 
@@ -100,6 +118,8 @@ mod tests {
         assert_eq!(here.received_bytes.len(), 1);
         assert!(here.received_bytes[0].unwrap() >= 5_000, "{here:?}");
         assert!(here.held_bytes[0].unwrap() > 5_000, "{here:?}");
+        let fullest = &probes.fullest_queues["here"];
+        assert!(fullest.held_bytes[0].unwrap() > 5_000, "{fullest:?}");
         assert!(Queues::open(&[]).is_err());
     }
 }

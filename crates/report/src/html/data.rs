@@ -75,6 +75,7 @@ const REDUCTIONS: [Reduction; 6] = [
     ("runs[].probes.engine_series and queues", |run| {
         run.probes.engine_series.clear();
         run.probes.queues = None;
+        run.probes.fullest_queues.clear();
     }),
     ("runs[].environment", |run| run.environment = Environment::default()),
     ("runs[].probes.interrupts series", |run| {
