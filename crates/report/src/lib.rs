@@ -20,6 +20,7 @@ mod metric;
 mod model;
 mod overruns;
 mod page;
+mod per_cpu;
 mod room;
 mod sections;
 mod soak;
@@ -43,6 +44,7 @@ pub use detail::{in_detail, spread};
 pub use html::surroundings::of_machine;
 use millstream_record::{ExperimentRecord, RunRecord};
 use model::Model;
+pub use per_cpu::{beside, per_cpu};
 pub use tables::{grids, medians, trouble};
 
 /// The summary of an experiment.

@@ -139,7 +139,7 @@ fn is_share(column: &Column) -> bool {
     column.kind == Kind::Share || (column.grows() && column.seconds().is_some())
 }
 
-fn of_rate(column: &Column, value: f64) -> String {
+pub(super) fn of_rate(column: &Column, value: f64) -> String {
     match (is_share(column), column.grows()) {
         (true, _) => format!("{:.1} %", value * 100.0),
         (false, true) => format!("{}/s", significant(value)),
@@ -147,7 +147,7 @@ fn of_rate(column: &Column, value: f64) -> String {
     }
 }
 
-fn head(column: &Column) -> frame::Column {
+pub(super) fn head(column: &Column) -> frame::Column {
     let name = match is_share(column) || column.unit.is_empty() {
         true => column.name.to_string(),
         false => format!("{} [{}]", column.name, column.unit),

@@ -5,7 +5,7 @@ use millstream_diagnose::separate::Finding;
 use millstream_diagnose::units::{Scale, significant};
 use millstream_report::frame::{Cell, Chapter, Frame, Grid, Part, Row, Section};
 use millstream_report::kernel::functions;
-use millstream_report::{budget, grids, trouble};
+use millstream_report::{beside, budget, grids, trouble};
 
 use super::drawings::{self, DOTS};
 use super::met::Rate;
@@ -18,6 +18,8 @@ const MEMBERS: usize = 40;
 const SHOWN: usize = 5;
 /// Features over which the results are drawn.
 const SCATTERS: usize = 3;
+/// CPUs of the table of each CPU, the busiest.
+const CPUS: usize = 64;
 /// Functions of the page.
 const FUNCTIONS: usize = 40;
 /// Families of features that a text lists; a page lists twice as many.
@@ -72,6 +74,7 @@ impl Investigation {
             section("What the probes saw", vec![Part::on_page(|| self.tables())]),
             section("Where the CPUs were, by how the share differs", self.functions()),
             section("Where the CPUs were", vec![Part::on_page(|| self.flames())]),
+            section("Each CPU", self.each_cpu()),
             section("CPUs over time", vec![Part::on_page(|| self.over_time())]),
             section("Histograms", vec![Part::on_page(|| self.histograms())]),
             section("What looking cost", vec![Part::on_page(|| self.cost())]),
@@ -249,6 +252,20 @@ impl Investigation {
         let drawn = self.met.flames(bytes).into_iter();
         let drawn = drawn.map(|svg| Part::Markup(format!("<div class=\"flame\">{svg}</div>\n")));
         absent.into_iter().chain(drawn).collect()
+    }
+
+    /// Returns the table of the CPUs of a run of the lowest and of one of the highest results,
+    /// beside each other.
+    fn each_cpu(&self) -> Vec<Part<'_>> {
+        let runs = self.seen.heat.iter().filter(|one| !one.is_far);
+        let runs: Vec<_> = runs.filter_map(|one| Some((one, one.cpus.as_ref()?))).collect();
+        let ends = match &runs[..] {
+            [lowest, .., highest] => [("lowest", lowest), ("highest", highest)].to_vec(),
+            all => all.iter().map(|one| ("median", one)).collect(),
+        };
+        let named: Vec<_> =
+            ends.into_iter().map(|(name, (_, cpus))| (name.to_owned(), *cpus)).collect();
+        vec![Part::Grid(beside(&named, CPUS))]
     }
 
     /// Returns a heat map for each run that is kept over time.

@@ -9,7 +9,8 @@ use millstream_diagnose::histogram::{self, Buckets};
 use millstream_diagnose::modes::Mode;
 use millstream_diagnose::sets::histograms_of;
 use millstream_diagnose::stats::median;
-use millstream_record::{Probes, RunRecord};
+use millstream_record::{Probes, RunRecord, Table};
+use millstream_report::per_cpu;
 use serde::{Deserialize, Serialize};
 
 /// Steps of a run over time at most; of a longer one several are one.
@@ -46,6 +47,9 @@ pub struct Heat {
     pub span_s: (f64, f64),
     /// For each CPU its number, and the share of each step in which it worked.
     pub busy: Vec<(u32, Vec<f64>)>,
+    /// The whole run by CPU, as mpstat(1) has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Table>,
 }
 
 /// A histogram by powers of two in both groups.
@@ -102,7 +106,7 @@ impl Heat {
         busy.truncate(CPUS);
         busy.sort_by_key(|(cpu, _)| *cpu);
         let span_s = (times[0], times[steps]);
-        Some(Self { run: run.id.clone(), group, is_far, span_s, busy })
+        Some(Self { run: run.id.clone(), group, is_far, span_s, busy, cpus: per_cpu(probes) })
     }
 }
 

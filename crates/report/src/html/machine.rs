@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_diagnose::stats::median;
 use millstream_diagnose::units::{Scale, grouped, significant};
-use millstream_record::{Probes, RunRecord};
+use millstream_record::{Probes, RunRecord, Table};
 
 use super::super::frame::{Cell, Column, Grid, Part, of_place};
 use super::super::model::{Case, Row};
+use super::super::per_cpu::per_cpu;
 use super::super::room::{Detailed, Scope};
 use super::super::{idle, tables};
 use super::results;
@@ -116,57 +117,30 @@ fn rate(value: f64) -> String {
 }
 
 fn cpus(runs: &[&RunRecord]) -> Vec<[String; 12]> {
-    let activities = runs.iter().filter_map(|run| run.probes.cpu.as_ref());
-    let numbers: BTreeSet<u32> =
-        activities.flat_map(|cpu| cpu.cpus.iter().map(|one| one.cpu)).collect();
-    let mut rows: Vec<(f64, u32, [String; 12])> = numbers
-        .into_iter()
-        .map(|number| {
-            let busy =
-                over(runs, |probes| share(probes, number, "idle")).map_or(0.0, |idle| 1.0 - idle);
-            (busy, number, cpu(runs, number))
+    let tables: Vec<Table> = runs.iter().filter_map(|run| per_cpu(&run.probes)).collect();
+    let value = |cpu: u32, column: &str| {
+        let cpu = cpu.to_string();
+        median(&tables.iter().filter_map(|table| table.value(&cpu, column)).collect::<Vec<_>>())
+    };
+    let numbers = tables.iter().flat_map(|table| &table.rows).filter_map(|row| row.0.parse().ok());
+    let numbers: BTreeSet<u32> = numbers.collect();
+    let idle = |cpu: &u32| value(*cpu, "idle").unwrap_or(1.0);
+    let mut shown: Vec<u32> = numbers.into_iter().collect();
+    shown.sort_by(|a, b| idle(a).total_cmp(&idle(b)));
+    shown.truncate(CPUS);
+    shown.sort_unstable();
+    let cells = |cpu: u32| {
+        std::array::from_fn(|at| {
+            let name = CPU_COLUMNS[at].trim_start_matches('>');
+            match name.strip_suffix("/s") {
+                Some(counted) => number(value(cpu, counted)),
+                None if at == 0 => format!("CPU {cpu}"),
+                None => value(cpu, name)
+                    .map_or_else(|| "–".into(), |share| format!("{:.0}", share * 100.0)),
+            }
         })
-        .collect();
-    rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    rows.truncate(CPUS);
-    rows.sort_by_key(|row| row.1);
-    rows.into_iter().map(|(.., cells)| cells).collect()
-}
-
-fn cpu(runs: &[&RunRecord], cpu: u32) -> [String; 12] {
-    let kind = |at: usize| {
-        let share = over(runs, |probes| share(probes, cpu, &CPU_COLUMNS[at][1..]));
-        share.map_or_else(|| "–".into(), |share| format!("{:.0}", share * 100.0))
     };
-    let interrupts = |id: &str| {
-        let rate = over(runs, |probes| {
-            let interrupts = probes.interrupts.as_ref()?;
-            let column = interrupts.cpus.iter().position(|one| *one == cpu)?;
-            let row = interrupts.rows.iter().find(|row| row.id == id)?;
-            Some(*row.counts.get(column)? as f64 / probes.length_s()?)
-        });
-        number(rate)
-    };
-    let net_rx = over(runs, |probes| {
-        let received = probes.tables.get("softirqs")?.value(&cpu.to_string(), "NET_RX")?;
-        Some(received / probes.length_s()?)
-    });
-    std::array::from_fn(|at| match at {
-        0 => format!("CPU {cpu}"),
-        8 => interrupts("RES"),
-        9 => interrupts("CAL"),
-        10 => interrupts("TLB"),
-        11 => number(net_rx),
-        at => kind(at),
-    })
-}
-
-fn share(probes: &Probes, cpu: u32, kind: &str) -> Option<f64> {
-    let one = probes.cpu.as_ref()?.cpus.iter().find(|one| one.cpu == cpu)?;
-    let all: f64 = one.kinds().iter().map(|(_, series)| series.iter().sum::<f64>()).sum();
-    // Lowered priority is user code too.
-    let of_kind = one.total_s(kind) + if kind == "usr" { one.total_s("nice") } else { 0.0 };
-    (all > 0.0).then(|| of_kind / all)
+    shown.into_iter().map(cells).collect()
 }
 
 /// Context switches and device interrupts.
