@@ -15,7 +15,8 @@ Examples:
   millstream clog putback-walk --live      # as an engine that is published, to look into while it clogs
 
 Clogged and cured runs take turns in this process, over links in memory. What slows the clogged ones down is in the stack
-itself, and compiled in for this alone: `make clogs` builds such a command. The diagnosis is that of `investigate`, from
+itself, and compiled in for this alone: `make clogs` builds such a command, and a package has it as millstream-clogs, which
+this one calls. The diagnosis is that of `investigate`, from
 what was measured; it wants root, or CAP_BPF and CAP_PERFMON, for the CPU clock's samples. docs/clogs tells of each.";
 
 /// Arguments of `clog`.
@@ -45,9 +46,18 @@ pub struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// Says how to get a command that has them.
+/// Has the command that was built with them take this one's place, where it lies beside it, as a
+/// package has both; says else how to get one.
 #[cfg(not(feature = "clogs"))]
 pub fn clog(_: &Arguments) -> Result<ExitCode, Error> {
+    use std::os::unix::process::CommandExt;
+
+    let own = std::env::current_exe().map_err(Error::file("the path of this command"))?;
+    let beside = own.with_file_name("millstream-clogs");
+    if beside.is_file() {
+        let why = std::process::Command::new(&beside).args(std::env::args_os().skip(1)).exec();
+        return Err(Error::file(beside.display().to_string())(why));
+    }
     Err(Error::Refused(
         "this command was built without the clogs, so that the stack has no code of them; `make clogs` builds one with them"
             .to_owned(),
