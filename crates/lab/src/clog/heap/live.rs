@@ -2,27 +2,17 @@
 //! router forwards all but what a ring of 256 loses while its thread pauses.
 
 use std::io;
-use std::time::{Duration, Instant};
 
-use super::{CLOG, PAUSE, PAUSE_EVERY, router, turns};
+use super::{CLOG, PAUSE, PAUSE_EVERY, load, router, turns};
 use crate::clog::live::{LastPart, Living};
 use crate::clog::nic::Arrivals;
 use crate::clog::threads::pin;
 
 const RING: usize = 256;
-/// The share of what the cured router can forward that comes, and the time for which that is tried.
-const LOAD: f64 = 0.8;
-const TRIED: Duration = Duration::from_millis(300);
 
 pub(super) fn live(living: &Living<'_>) -> io::Result<f64> {
     pin(0)?;
-    let mut tried = router(false, Arrivals::Always, None)?;
-    let begun = Instant::now();
-    while begun.elapsed() < TRIED {
-        turns(&mut tried);
-    }
-    let per_s = LOAD * tried.stats().forwarded as f64 / begun.elapsed().as_secs_f64();
-    drop(tried);
+    let per_s = load()?;
     let name = Some(living.name(&CLOG));
     let mut engine = router(living.clogged, Arrivals::Paced { per_s, ring: RING }, name)?;
     (living.say)(&format!("{per_s:.0} packets come each second, into a ring of {RING}"));

@@ -198,11 +198,23 @@ impl Entries {
         left >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block)
     }
 
+    /// Returns true if the limit allows a frame with some of `left` bytes; a refusal is counted.
+    #[inline]
+    #[cfg_attr(not(feature = "clogs"), expect(unused_variables))]
+    fn admits_frame(&mut self, left: usize) -> bool {
+        #[cfg(feature = "clogs")]
+        if self.counts_payload() {
+            let most = crate::limits::FRAME_SIZE_BYTES;
+            return left.min(most) <= self.gauge.limit_bytes.saturating_sub(self.len);
+        }
+        self.gauge.admit(FRAME_HELD_BYTES)
+    }
+
     /// Copies bytes into fresh frames at the end, as far as limit and pool allow. How many.
     #[inline(never)]
     pub(super) fn write_frames(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         let mut done = 0;
-        while done < bytes.len() && self.gauge.admit(FRAME_HELD_BYTES) {
+        while done < bytes.len() && self.admits_frame(bytes.len() - done) {
             let Some(packet) = pool.alloc(0) else { break };
             let last = packet.last();
             self.link_counted(packet);
