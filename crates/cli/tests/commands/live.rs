@@ -1,5 +1,6 @@
 //! The commands that look at engines which run.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,6 +17,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_millstream");
 
 /// Tells the copy of this program that is to have an engine where to publish it.
 const ENGINE: &str = "MILLSTREAM_TEST_ENGINE";
+/// Tells it how many more sockets that engine has.
+const SOCKETS: &str = "MILLSTREAM_TEST_SOCKETS";
 
 /// A directory, and a program with an engine in it.
 struct World {
@@ -25,8 +28,12 @@ struct World {
 
 impl World {
     fn new(name: &str) -> Self {
+        Self::with_sockets(name, 0)
+    }
+
+    fn with_sockets(name: &str, sockets: usize) -> Self {
         let directory = std::env::temp_dir().join(format!("ms-live-{}-{name}", std::process::id()));
-        let program = start(&directory);
+        let program = start(&directory, sockets);
         Self { directory, program }
     }
 
@@ -58,11 +65,12 @@ impl Drop for World {
 }
 
 /// Starts a program with an engine; it is published when this returns.
-fn start(directory: &Path) -> Child {
+fn start(directory: &Path, sockets: usize) -> Child {
     let own = std::env::current_exe().unwrap();
     let mut program = Command::new(own)
         .args(["--exact", "live::an_engine_for_the_other_tests", "--nocapture"])
         .env(ENGINE, directory)
+        .env(SOCKETS, sockets.to_string())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -96,6 +104,10 @@ fn an_engine_for_the_other_tests() {
     engine.links().add_loopback().unwrap();
     let own = "127.0.0.1:9".parse().unwrap();
     let talking = engine.sockets().udp_bind(own).unwrap();
+    let sockets = std::env::var(SOCKETS).map_or(0, |count| count.parse().unwrap());
+    for _ in 0..sockets {
+        engine.sockets().udp_bind("10.9.0.1:0".parse().unwrap()).unwrap();
+    }
     let (mut is_told, mut sent) = (false, Instant::now());
     loop {
         engine.run_once(Some(Duration::from_millis(5))).unwrap();
@@ -163,7 +175,7 @@ fn each_command_shows_the_engine_as_text_and_as_json() {
 #[test]
 fn each_command_shows_all_engines_or_the_one_that_is_meant() {
     let world = World::new("several");
-    let mut second = start(&world.directory);
+    let mut second = start(&world.directory, 0);
     let pids = [world.program.id(), second.id()].map(|pid| pid.to_string());
     let engine = |line: &str| line.starts_with("engine looked-at-");
     for command in
@@ -334,6 +346,33 @@ fn sockets_are_chosen_ordered_and_told_with_whose_they_are() {
     let text = world.text(&["ss", "-p"]);
     let owner = format!("({},looked-at-", world.program.id());
     assert!(text.lines().nth(1).unwrap().contains(&owner), "{text}");
+}
+
+/// Of ten thousand sockets each is an object in a line of its own, of an engine and of the kernel.
+#[test]
+fn very_many_sockets_are_a_line_of_json_each() {
+    const COUNT: usize = 10_000;
+    let world = World::with_sockets("many", COUNT);
+    let sockets: Vec<_> =
+        (0..200).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let text = world.text(&["ss", "-k", "--lines"]);
+    let (mut of_engine, mut of_kernel) = (BTreeSet::new(), BTreeSet::new());
+    for line in text.lines() {
+        let one: Value = serde_json::from_str(line).unwrap();
+        let keys = ["id", "state", "local", "recv_q", "send_q", "engine", "format"];
+        assert!(keys.iter().all(|key| !one[key].is_null()), "{line}");
+        let local = one["local"].as_str().unwrap().to_owned();
+        match one["engine"].as_str() {
+            Some("kernel") => of_kernel.insert(local),
+            _ => of_engine.insert(local),
+        };
+    }
+    // The listener, the connection and the one that talks are beside them.
+    assert_eq!(of_engine.len(), COUNT + 3);
+    let is_there =
+        |one: &std::net::UdpSocket| of_kernel.contains(&one.local_addr().unwrap().to_string());
+    assert!(sockets.iter().all(is_there));
+    assert_eq!(world.text(&["ss", "--order", "recv_q", "--limit", "5"]).lines().count(), 6);
 }
 
 #[test]
