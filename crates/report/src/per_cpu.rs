@@ -1,4 +1,4 @@
-//! What each CPU did in a run, as mpstat(1) has it; and runs beside each other.
+//! The table of each CPU in a run, as mpstat(1) has it; and runs beside each other.
 
 use millstream_record::{Column, CpuSeries, Key, Kind, Probes, Table};
 

@@ -1,9 +1,9 @@
 //! The way of a UDP datagram from the call to the link, stage by stage, beside the kernel's: to one
 //! peer and to many, with one route and with many, on one thread and on several.
 //!
-//! A stage is measured by calls that come back right behind it, of this stack (module `ours`) and of
-//! the kernel (module `kernel`) alike: nothing is added to either. Each figure is the median of some
-//! rounds, of threads the mean. What it costs to come back is a part of the figure.
+//! A stage is measured by calls that come back right behind it, of this stack (module `ours`) and
+//! of the kernel (module `kernel`) alike: nothing is added to either. Each figure is the median of
+//! some rounds, of threads the mean. What it costs to come back is a part of the figure.
 
 mod kernel;
 mod ours;
@@ -64,7 +64,7 @@ impl Stage {
         [Self::Call, Self::Allocation, Self::Copy, Self::Route, Self::Headers, Self::Link];
 }
 
-/// What was measured of one side.
+/// The figures of one side.
 #[derive(Clone, Debug, Serialize)]
 pub struct Way {
     /// `millstream` or `kernel`.
