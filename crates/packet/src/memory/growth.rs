@@ -73,7 +73,12 @@ impl Arena {
         let step = (chunks * stock.slots.len()).min(extent).min(room);
         let mut added = self.carve_spare(control, stock, step, self.config.prefault);
         if added < step {
-            self.map(control, stock, extent.min(room - added), false)?;
+            let mapped = match self.config.huge_pages {
+                // An allocator writes zeros into all that it gives.
+                HugePages::Allocator => step - added,
+                _ => extent.min(room - added),
+            };
+            self.map(control, stock, mapped, false)?;
             added += self.carve_spare(control, stock, step - added, self.config.prefault);
         }
         Ok(added)

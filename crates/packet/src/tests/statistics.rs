@@ -248,6 +248,24 @@ fn frames_and_views_follow_the_load() {
     }
 }
 
+/// An allocator writes into all that it gives, so such a pool takes no more than it uses.
+#[test]
+fn a_pool_of_the_allocator_grows_by_steps_and_keeps_them() {
+    let initial_frames = CHUNK_FRAMES;
+    let huge_pages = HugePages::Allocator;
+    let pool = Pool::new(PoolConfig { initial_frames, huge_pages, ..PoolConfig::default() });
+    let pool = pool.unwrap();
+    let held: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    let grown = pool.grow().unwrap();
+    assert!(held.len() == CHUNK_FRAMES && grown != 0);
+    drop(held);
+    if !cfg!(miri) {
+        assert_eq!(pool.release_idle(), 0);
+    }
+    let bytes: Vec<_> = pool.extents().iter().map(|extent| extent.len).collect();
+    assert_eq!(bytes, [CHUNK_SIZE_BYTES, grown.div_ceil(CHUNK_FRAMES) * CHUNK_SIZE_BYTES]);
+}
+
 /// In a steady state threads neither grow the pool nor go to the depot without end.
 #[test]
 fn steady_load_leaves_the_pool_alone() {

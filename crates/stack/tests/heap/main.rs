@@ -14,8 +14,10 @@ use std::time::Duration;
 
 use cap::Cap;
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::link::{Medium, PairConfig, pair};
+use millstream::link::{Faults, Medium, PairConfig, pair};
+use millstream::local::{TcpListener, TcpStream};
 use millstream::packet::{HugePages, Instant, Pool, PoolConfig};
+use millstream::sim::Simulation;
 use millstream::{Engine, Limits, SocketId};
 
 #[global_allocator]
@@ -136,8 +138,8 @@ fn an_idle_connection_takes_a_kibibyte() {
     }
 }
 
-/// A simulation, or a machine with little memory: all is of the program's allocator, and an engine
-/// that never sleeps has no descriptor, nor has a link in memory.
+/// A machine with little memory: all is of the program's allocator, and an engine that never sleeps
+/// has no descriptor, nor has a link in memory.
 #[test]
 fn hosts_may_have_no_map_of_their_own_and_no_descriptor() {
     let _alone = ALONE.lock();
@@ -151,6 +153,22 @@ fn hosts_may_have_no_map_of_their_own_and_no_descriptor() {
     assert_eq!(descriptors(), descriptors_before);
     drop((hosts, pool));
     assert!(HEAP.allocated() < before + (1 << 20), "all is given back");
+}
+
+#[test]
+fn a_simulation_has_memory_of_the_allocator_alone() {
+    let _alone = ALONE.lock();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
+    let (before, descriptors_before) = (HEAP.allocated(), descriptors());
+    let simulation = Simulation::new(7).expect("a simulation");
+    let [near, far] = [(); 2].map(|()| simulation.host().expect("a host"));
+    let ends = ((&near, "10.0.0.1/24"), (&far, "10.0.0.2/24"));
+    simulation.join(ends.0, ends.1, Faults::default()).expect("a link");
+    let listener = TcpListener::bind(&far, "10.0.0.2:80", 1).expect("listen");
+    let _client = TcpStream::connect(&near, "10.0.0.2:80").expect("connect");
+    listener.accept().expect("a connection");
+    assert_eq!(descriptors(), descriptors_before);
+    assert!(HEAP.allocated() - before >= 6 << 20, "two chunks of frames and one of views");
 }
 
 #[test]
