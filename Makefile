@@ -86,6 +86,7 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	python3 scripts/house_test.py --quiet
 	python3 scripts/mutants_test.py --quiet
 	python3 scripts/truth_test.py --quiet
+	python3 scripts/gate_rates_test.py --quiet
 	cargo build --locked -p millstream-cli --features clogs --quiet
 	python3 scripts/walks_test.py --quiet
 	python3 scripts/pages_test.py --quiet
