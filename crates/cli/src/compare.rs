@@ -13,6 +13,7 @@ use millstream_record::error::Error;
 use millstream_report::kernel::functions;
 use millstream_report::of_machine;
 
+use crate::ends::{FarBy, Server};
 use crate::in_turns::{Two, pairs};
 use crate::output::{self, full_path};
 use crate::values::{Database, seconds, whole};
@@ -44,7 +45,7 @@ Runs may differ in `threads` (`run udp-path --profile --repeats 8`): then it is 
 #[derive(Debug, Args)]
 pub struct Compare {
     /// Id, beginning of an id, or name of the experiment that is the standard
-    #[arg(required_unless_present = "ab")]
+    #[arg(required_unless_present = "ab", conflicts_with_all = ["server", "far_by"])]
     first: Option<String>,
     /// The same of the one that is compared with it
     #[arg(required_unless_present = "ab")]
@@ -61,6 +62,10 @@ pub struct Compare {
     /// Seconds after which a run of a command is ended
     #[arg(long, value_name = "SECONDS", requires = "ab", default_value_t = 120.0, value_parser = seconds)]
     timeout: f64,
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    by: FarBy,
     /// Write the comparison to this file as JSON, with every value that was looked at ('-':
     /// standard output, alone)
     #[arg(long, value_name = "FILE")]
@@ -134,8 +139,17 @@ fn in_turns(arguments: &Compare) -> Result<([Vec<RunRecord>; 2], Option<Row>), E
     let Compare { ab, figure, runs, timeout, database, .. } = arguments;
     let (figure, timeout) = (figure.as_deref(), *timeout);
     Two::check(*runs)?;
-    let two =
-        Two { ab, figure, lower_is_better: false, pairs: *runs, timeout, name: None, database };
+    let server = arguments.server.other_end(&arguments.by)?;
+    let two = Two {
+        ab,
+        figure,
+        lower_is_better: false,
+        pairs: *runs,
+        timeout,
+        server,
+        name: None,
+        database,
+    };
     let (runs, key, _) = two.measure()?;
     let result = Row::of_pairs(&key, &pairs(&runs, &key));
     let of = |build: &str| {

@@ -4,8 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use millstream_lab::investigate::OtherEnd;
 use millstream_lab::runner::{Addresses, Places};
+use millstream_load::ready::Ready;
 use millstream_load::remote::{FarHost, Token};
+use millstream_load::running::as_pattern;
 use millstream_record::error::Error;
 
 use crate::setting::worker_program;
@@ -20,15 +23,10 @@ pub struct Ends {
     /// Address of the near end, with --far [default: the kernel chooses]
     #[arg(long, value_name = "ADDRESS", requires = "far")]
     pub near: Option<IpAddr>,
-    /// A command that starts another one at the far end's host and hands on input and output, as
-    /// 'ssh host2', 'kubectl exec -i pod --' or 'ip netns exec b': it starts this program
-    #[arg(long, value_name = "COMMAND", conflicts_with = "serve")]
-    pub far_by: Option<String>,
-    /// This program there, with --far-by [default: the path that it has here]
-    #[arg(long, value_name = "PATH", requires = "far_by")]
-    pub far_program: Option<String>,
+    #[command(flatten)]
+    pub by: FarBy,
     /// Where `millstream serve` of the far host is asked
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "far")]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "far", conflicts_with = "far_by")]
     pub serve: Option<SocketAddr>,
     /// File with the token of `millstream serve`, for its owner alone; without it MILLSTREAM_TOKEN
     /// has it
@@ -36,17 +34,71 @@ pub struct Ends {
     pub token_file: Option<PathBuf>,
 }
 
+/// The command that leads to the far end's host.
+#[derive(Debug, Args)]
+pub struct FarBy {
+    /// A command that starts another one at the far end's host and hands on input and output, as
+    /// 'ssh host2', 'kubectl exec -i pod --' or 'ip netns exec b': it starts this program
+    #[arg(long, value_name = "COMMAND")]
+    pub far_by: Option<String>,
+    /// This program there, with --far-by [default: the path that it has here]
+    #[arg(long, value_name = "PATH", requires = "far_by")]
+    pub far_program: Option<String>,
+}
+
+/// The other end of a command.
+#[derive(Debug, Args)]
+pub struct Server {
+    /// The other end of the command, as one line of words: started before each run and ended after
+    /// it
+    #[arg(long, value_name = "COMMAND")]
+    pub server: Option<String>,
+    /// How --server shows that it can be used: it has written what this regular expression matches
+    /// [default: it listens]
+    #[arg(long, value_name = "REGEX", requires = "server")]
+    ready: Option<String>,
+}
+
+impl FarBy {
+    /// Returns the far end's host, if it is reached so.
+    pub fn host(&self) -> Result<Option<FarHost>, Error> {
+        let Some(line) = &self.far_by else { return Ok(None) };
+        let mut all = words("--far-by", line)?;
+        let program = match &self.far_program {
+            Some(program) => program.clone(),
+            None => worker_program()?.path.display().to_string(),
+        };
+        all.extend([program, "serve".to_owned(), "--stdio".to_owned()]);
+        Ok(Some(FarHost::Started(all)))
+    }
+}
+
+impl Server {
+    /// Returns the other end, if it is to be started: here, or at the host that `by` leads to,
+    /// which is asked.
+    pub fn other_end(&self, by: &FarBy) -> Result<Option<OtherEnd>, Error> {
+        let Some(line) = &self.server else {
+            return match by.far_by {
+                Some(_) => {
+                    let why = "--far-by: what is to be started there? Say it with --server";
+                    Err(Error::Refused(why.to_owned()))
+                }
+                None => Ok(None),
+            };
+        };
+        let ready = match &self.ready {
+            Some(text) => as_pattern(text).map(|_| Ready::Says(text.clone()))?,
+            None => Ready::Listens,
+        };
+        OtherEnd::new(words("--server", line)?, ready, by.host()?).map(Some)
+    }
+}
+
 impl Ends {
     /// Returns the way to the far end's host, if there is one.
     pub fn host(&self) -> Result<Option<FarHost>, Error> {
-        if let Some(line) = &self.far_by {
-            let mut all = words("--far-by", line)?;
-            let program = match &self.far_program {
-                Some(program) => program.clone(),
-                None => worker_program()?.path.display().to_string(),
-            };
-            all.extend([program, "serve".to_owned(), "--stdio".to_owned()]);
-            return Ok(Some(FarHost::Started(all)));
+        if let Some(host) = self.by.host()? {
+            return Ok(Some(host));
         }
         let served = |control| {
             let token = Token::find(self.token_file.as_deref())?;
@@ -58,7 +110,7 @@ impl Ends {
     /// Returns the places of the two ends of our own workloads. The far host is asked.
     pub fn places(&self) -> Result<Places, Error> {
         let Some(far) = self.far else {
-            return match self.far_by {
+            return match self.by.far_by {
                 Some(_) => Err(Error::Refused(
                     "--far-by: at which address is the far end? Say it with --far".to_owned(),
                 )),

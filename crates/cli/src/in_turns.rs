@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use millstream_diagnose::paired::{PAIRS_LEAST, least_seen};
-use millstream_lab::investigate::{BUILD, BUILDS, CommandRuns};
+use millstream_lab::investigate::{BUILD, BUILDS, CommandRuns, CommandSubject, OtherEnd};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord};
 
@@ -28,6 +28,8 @@ pub(crate) struct Two<'a> {
     pub(crate) lower_is_better: bool,
     pub(crate) pairs: u32,
     pub(crate) timeout: f64,
+    /// The other end of both, started before each run.
+    pub(crate) server: Option<OtherEnd>,
     /// Name of the kept runs, if they are to have one of their own.
     pub(crate) name: Option<&'a str>,
     pub(crate) database: &'a Database,
@@ -65,8 +67,9 @@ impl Two<'_> {
         let name = self.name.unwrap_or(NAME).to_owned();
         let question = format!("Is {} as good as {}?", self.ab[1], self.ab[0]);
         let lower_is_better = !figure.higher_is_better;
+        let subject = subject(name, question, a, figure, timeout, &mut keeper)?;
         let done =
-            subject(name, question, a, figure, timeout, &mut keeper)?.in_turns(b, self.pairs);
+            CommandSubject { server: self.server.clone(), ..subject }.in_turns(b, self.pairs);
         keeper.keeper.0.progress.end();
         let runs = done.inspect_err(|_| keeper.keeper.0.say_kept())?;
         Ok((runs, key, lower_is_better))

@@ -14,14 +14,12 @@ use millstream_lab::investigate::{
     investigate as find, known_figure, tried,
 };
 use millstream_lab::runner::{self, Interrupt, Setting};
-use millstream_load::ready::Ready;
-use millstream_load::running::as_pattern;
 use millstream_plan::{Definition, Overrides, is_name, shuffle_seed};
 use millstream_record::error::Error;
 use millstream_record::own_folder::file_name;
 use millstream_record::store::Location;
 
-use crate::ends::{Ends, words};
+use crate::ends::{Ends, Server};
 use crate::keeper::{CommandKeeper, Keeper};
 use crate::output::{self, full_path};
 use crate::prepare::{Made, existing_store, prepare_json};
@@ -66,7 +64,7 @@ pub struct Catalogue {
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Name of a built-in experiment of one configuration (erratic), or a file ending in .toml
-    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    #[arg(required_unless_present = "command", conflicts_with_all = ["command", "server"])]
     experiment: Option<String>,
     /// Runs that are observed, 8 at least
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = whole::<u32>)]
@@ -99,13 +97,8 @@ pub struct Arguments {
     /// Less of the figure is better (a time)
     #[arg(long, requires = "figure")]
     lower_is_better: bool,
-    /// The other end, as one line of words: started before each run and ended after it
-    #[arg(long, value_name = "COMMAND", requires = "command")]
-    server: Option<String>,
-    /// How --server shows that it can be used: it has written what this regular expression matches
-    /// [default: it listens]
-    #[arg(long, value_name = "REGEX", requires = "server")]
-    ready: Option<String>,
+    #[command(flatten)]
+    server: Server,
     #[command(flatten)]
     ends: Ends,
     /// A process that is the other end and is there already: its threads are watched, too
@@ -234,20 +227,7 @@ impl Arguments {
             let why = "--far: a command names its other end itself; --far-by starts --server there";
             return Err(Error::Refused(why.to_owned()));
         }
-        let Some(line) = &self.server else {
-            return match self.ends.far_by {
-                Some(_) => {
-                    let why = "--far-by: what is to be started there? Say it with --server";
-                    Err(Error::Refused(why.to_owned()))
-                }
-                None => Ok(None),
-            };
-        };
-        let ready = match &self.ready {
-            Some(text) => as_pattern(text).map(|_| Ready::Says(text.clone()))?,
-            None => Ready::Listens,
-        };
-        OtherEnd::new(words("--server", line)?, ready, self.ends.host()?).map(Some)
+        self.server.other_end(&self.ends.by)
     }
 }
 

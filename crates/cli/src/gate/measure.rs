@@ -1,6 +1,6 @@
 //! The command of `gate`: run so many times, and kept as an experiment.
 
-use millstream_lab::investigate::{Figure, Subject};
+use millstream_lab::investigate::{CommandSubject, Figure, Subject};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 
@@ -41,7 +41,9 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
         (name, false) => name.clone().unwrap_or_else(|| JUDGED.to_owned()),
     };
     let question = format!("Is {} as good as it was?", millstream_foreign::command(command));
-    let mut subject = subject(name, question, command, figure.clone(), timeout, &mut keeper)?;
+    let server = arguments.server.other_end(&arguments.by)?;
+    let subject = subject(name, question, command, figure.clone(), timeout, &mut keeper)?;
+    let mut subject = CommandSubject { server, ..subject };
     let observed = subject.observe(*runs);
     let id = subject.experiments().pop().unwrap_or_default();
     let unit = subject.first.take().and_then(|first| first.unit);

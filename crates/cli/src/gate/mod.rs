@@ -17,6 +17,7 @@ use millstream_plan::is_name;
 use millstream_record::error::Error;
 use millstream_record::{RunRecord, keys};
 
+use crate::ends::{FarBy, Server};
 use crate::values::{Database, name, seconds, whole};
 use crate::{exits, kept, output};
 
@@ -30,6 +31,7 @@ Of two kept sets, or of a kept one and a command that is run now:
 
 Of two commands in turns, so that what drifts on the machine is in both:
   millstream gate --ab './bench-old' './bench-new' --figure 'rate=([0-9.]+)'
+  millstream gate --ab 'iperf3 -c host2 -t 2 -J' './iperf3-new -c host2 -t 2 -J' --far-by 'ssh host2' --server 'iperf3 -s -1'
   millstream gate --blocks ab-one ab-two ab-three       # kept so on three machines, with --name
 
 Configurations are compared one by one, each with the other set's; that there are several is counted in.";
@@ -44,13 +46,13 @@ pub struct Arguments {
     #[arg(required_unless_present_any = ["ab", "blocks"])]
     first: Option<String>,
     /// The same of the one that is judged; or a COMMAND, whose runs are judged
-    #[arg(required_unless_present_any = ["command", "ab", "blocks"], conflicts_with = "command")]
+    #[arg(required_unless_present_any = ["command", "ab", "blocks"], conflicts_with_all = ["command", "server", "far_by"])]
     second: Option<String>,
     /// Run two commands in turns, each one line of words, and judge the second
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["first", "command", "blocks"])]
     ab: Vec<String>,
     /// Judge what --ab kept on several machines, three at least: ids or names
-    #[arg(long, num_args = 1.., value_name = "KEPT", conflicts_with_all = ["first", "command"])]
+    #[arg(long, num_args = 1.., value_name = "KEPT", conflicts_with_all = ["first", "command", "server", "far_by"])]
     blocks: Vec<String>,
     /// Measure COMMAND, keep its runs under the name FIRST, and judge nothing
     #[arg(long, requires = "command")]
@@ -68,6 +70,10 @@ pub struct Arguments {
     /// Seconds after which a run of the command is ended
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["second", "blocks"], default_value_t = 120.0, value_parser = seconds)]
     timeout: f64,
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    by: FarBy,
     /// Key of the result (throughput_bits_per_s, latency_p99_us, figure) [default: throughput or
     /// transactions; of a command its figure]
     #[arg(long, value_name = "KEY")]

@@ -37,6 +37,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
                 lower_is_better,
                 pairs: *runs,
                 timeout: *timeout,
+                server: arguments.server.other_end(&arguments.by)?,
                 name,
                 database,
             };

@@ -609,6 +609,18 @@ fn two_commands_in_turns_are_compared_by_their_pairs_and_by_what_they_did() {
     assert!(text.contains(": changed") && text.contains("other values"), "{text}");
     let lines = std::fs::read_to_string(&count).unwrap();
     assert_eq!(lines.lines().count(), 12);
+    // With another end, which is started where the words of --far-by start it.
+    let up = place.folder.join("up").display().to_string();
+    let server = format!("sh -c 'echo 7 >{up}; echo is up; exec sleep 600'");
+    let of = |times: u32| format!("sh -c 'echo rate=$(($(cat {up}) * {times}))'");
+    let with = ["--runs", "6", "--figure", r"rate=(\d+)", "--far-by", "env", "--server", &server];
+    let gate = ["gate", "--ab", &of(2), &of(1)];
+    let all = [&gate[..], &with, &["--ready", "up$"]].concat();
+    let output = place.command(&all).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert!(words(&output).contains("worse: ratio 0.500"), "{}", words(&output));
+    let refused = place.command(&["gate", "one", "two", "--server", "true"]).output().unwrap();
+    assert!(words(&refused).contains("cannot be used with"), "{}", words(&refused));
     let refused = place.command(&["compare", "--ab", &a, &b, "--runs", "5"]).output().unwrap();
     assert!(words(&refused).contains("6 at least"), "{}", words(&refused));
 }
