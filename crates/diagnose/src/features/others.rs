@@ -1,11 +1,11 @@
 //! Shares of the ends' CPUs that other processes had. Processes that carry the ends' packets or
 //! write a disk are told apart from those that have nothing to do with them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use millstream_record::{Probes, RUNNER};
+use millstream_record::Probes;
 
-use super::profile::{Whose, by_role};
+use super::profile::{Whose, by_role, names_of_ends};
 use super::{Seen, distance, received};
 
 pub(super) fn others(seen: &mut Seen, probes: &Probes) {
@@ -77,13 +77,6 @@ fn roles(probes: &Probes) -> BTreeMap<u32, [(Whose, f64); 4]> {
     let Some(kernel) = &probes.kernel else { return BTreeMap::new() };
     let found = by_role(&kernel.profile, &names_of_ends(probes), kernel.cpus.len());
     kernel.cpus.iter().zip(found).filter_map(|(cpu, shares)| Some((*cpu, shares?))).collect()
-}
-
-/// Returns the kernel's names of the processes of the ends, each name once.
-pub(super) fn names_of_ends(probes: &Probes) -> Vec<&str> {
-    let workers = probes.workers.iter().flatten().filter(|(role, _)| *role != RUNNER);
-    let names: BTreeSet<&str> = workers.map(|(_, one)| one.name.as_str()).collect();
-    names.into_iter().collect()
 }
 
 #[cfg(test)]

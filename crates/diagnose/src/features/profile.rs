@@ -1,9 +1,9 @@
-//! Features from where the CPU clock found the CPUs: the share of what was met at work in some
-//! parts of the kernel and of programs.
+//! Features from where the CPU clock found the CPUs: the share of what was met at work for the ends
+//! in some parts of the kernel and of programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_record::{Probes, StackRecord};
+use millstream_record::{Probes, RUNNER, StackRecord};
 
 use super::{Seen, distance};
 
@@ -134,6 +134,20 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// The feature of spinning for a lock, and functions of the scheduler: a spin in them is for the
+/// queue of a CPU, which threads of any load share.
+const SPINNING: &str = "lock_spin_time_share";
+const SCHEDULER: &[&str] = &[
+    "raw_spin_rq_lock_nested",
+    "try_to_wake_up",
+    "sched_ttwu_pending",
+    "__schedule",
+    "sched_balance_rq",
+    "load_balance",
+];
+/// The feature of writing to a disk, which others do.
+const OF_ANYBODY: &str = "writing_time_share";
+
 /// Samples of CPUs at work below which nothing is said.
 const SAMPLES_LEAST: u64 = 20;
 /// Share of lost samples above which nothing is said: the stacks of a run's beginning have filled
@@ -142,22 +156,37 @@ const LOST_MOST: f64 = 0.1;
 
 pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
     let Some(kernel) = &probes.kernel else { return };
-    let count = |is_in: &dyn Fn(&StackRecord) -> bool| -> u64 {
-        kernel
-            .profile
-            .iter()
-            .filter(|one| !one.is_idle() && !one.is_lost() && is_in(one))
-            .map(StackRecord::count)
-            .sum()
+    let ends = names_of_ends(probes);
+    let for_ends = |whose: Whose| ends.is_empty() || matches!(whose, Whose::Ends | Whose::Path);
+    let at_work: Vec<(&StackRecord, bool)> =
+        (kernel.profile.iter().zip(roles(&kernel.profile, &ends)))
+            .filter_map(|(one, whose)| Some((one, for_ends(whose?))))
+            .collect();
+    let count = |of_anybody: bool, is_in: &dyn Fn(&StackRecord) -> bool| -> u64 {
+        let those =
+            at_work.iter().filter(|(one, for_ends)| (of_anybody || *for_ends) && is_in(one));
+        those.map(|(one, _)| one.count()).sum()
     };
-    let all = count(&|_| true);
-    if all < SAMPLES_LEAST || !is_whole(&kernel.profile) {
+    if !is_whole(&kernel.profile) {
         return;
     }
     for (feature, functions) in PARTS {
-        let share = count(&|one| is_in(one, functions)) as f64 / all as f64;
-        seen.put(*feature, share, distance::MACHINE);
+        let of_anybody = *feature == OF_ANYBODY;
+        let all = count(of_anybody, &|_| true);
+        let part = count(of_anybody, &|one| {
+            is_in(one, functions) && !(*feature == SPINNING && is_in(one, SCHEDULER))
+        });
+        if all >= SAMPLES_LEAST {
+            seen.put(*feature, part as f64 / all as f64, distance::MACHINE);
+        }
     }
+}
+
+/// Returns the kernel's names of the processes of the ends, each name once.
+pub(super) fn names_of_ends(probes: &Probes) -> Vec<&str> {
+    let workers = probes.workers.iter().flatten().filter(|(role, _)| *role != RUNNER);
+    let names: BTreeSet<&str> = workers.map(|(_, one)| one.name.as_str()).collect();
+    names.into_iter().collect()
 }
 
 /// Returns true when so few samples were lost that the others stand for the whole run.
@@ -251,7 +280,7 @@ pub(super) fn by_role(
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use millstream_record::{KernelActivity, RunRecord, StackRecord};
+    use millstream_record::{KernelActivity, RunRecord, StackRecord, WorkerActivity};
 
     #[test]
     fn parts_of_the_kernel_have_their_share_of_the_work() {
@@ -281,6 +310,19 @@ mod tests {
         activity.profile.push(stack("p std::sys::sync::mutex::futex::Mutex::lock_contended", 100));
         assert_eq!(of(&run, "program_lock_time_share"), Some(0.5));
         assert_eq!(of(&run, "allocator_time_share"), Some(0.0));
+        // Spins for the queue of a CPU are nobody's in particular, and others' work is not the ends'.
+        let activity = run.probes.kernel.as_mut().unwrap();
+        activity.profile.extend([
+            stack("p tcp_sendmsg_[k] native_queued_spin_lock_slowpath_[k]", 25),
+            stack("p try_to_wake_up_[k] native_queued_spin_lock_slowpath_[k]", 25),
+            stack("cc1 main", 900),
+        ]);
+        let worker = WorkerActivity { name: "p".to_owned(), ..WorkerActivity::default() };
+        let before = run.probes.workers.replace([("client".to_owned(), worker)].into());
+        assert_eq!(of(&run, "lock_spin_time_share"), Some(25.0 / 150.0));
+        assert_eq!(of(&run, "program_lock_time_share"), Some(100.0 / 150.0));
+        run.probes.workers = before;
+        run.probes.kernel.as_mut().unwrap().profile.truncate(5);
         let lost = |run: &mut RunRecord, count| {
             run.probes.kernel.as_mut().unwrap().profile.push(StackRecord::lost(vec![0, count]));
         };

@@ -2,8 +2,7 @@
 
 use millstream_record::{RUNNER, RunRecord, THREADS};
 
-use super::others::names_of_ends;
-use super::profile::{Whose, is_whole, roles};
+use super::profile::{Whose, is_whole, names_of_ends, roles};
 use super::{steal_share, units};
 use crate::scaling::{Scaling, ThreadedRun};
 
