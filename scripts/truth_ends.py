@@ -5,11 +5,14 @@
 
 --does: hash (computes), sync (a file written through to the disk), lock (rests while it holds the lock of all), child (starts a
 program), rest (sleeps), poll (waits for two pipes that nobody writes). --before: connect (opens a connection), hash.
+--workers N: so many processes, each with a listening socket of its own (SO_REUSEPORT) and one thread; each answers with its
+number. --of WORKER: each connection is opened anew until it is that worker's; -1: of each worker in turn.
 """
 import argparse
 import hashlib
 import os
 import select
+import selectors
 import socket
 import subprocess
 import threading
@@ -60,11 +63,34 @@ def serve(options):
             threading.Thread(target=serve_one, args=[listener.accept()[0], work], daemon=True).start()
 
 
-def ask(options, counts, end):
+def serve_alone(options, number):
+    """One worker: its listening socket and all its connections in one thread."""
+    work, ready = served(options.does, options.d), selectors.DefaultSelector()
+    listener = socket.create_server((options.a, PORT), backlog=128, reuse_port=True)
+    ready.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in ready.select():
+            if key.fileobj is listener:
+                ready.register(listener.accept()[0], selectors.EVENT_READ)
+            elif key.fileobj.recv(64):
+                work()
+                key.fileobj.sendall(b"done%d" % number)
+            else:
+                ready.unregister(key.fileobj)
+                key.fileobj.close()
+
+
+def ask(options, counts, end, number):
     def connected():
-        made = socket.create_connection((options.a, PORT))
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
+        while True:
+            made = socket.create_connection((options.a, PORT))
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if options.of is None:
+                return made
+            made.sendall(b"whose")
+            if int(made.recv(64)[4:]) == (options.of if options.of >= 0 else number % 2):
+                return made
+            made.close()
 
     connection, count = connected(), 0
     while time.monotonic() < end:
@@ -88,11 +114,18 @@ def main():
     parse.add_argument("-t", type=float, default=1)
     parse.add_argument("--does", default="")
     parse.add_argument("--before", default="")
+    parse.add_argument("--workers", type=int, default=0)
+    parse.add_argument("--of", type=int)
     options = parse.parse_args()
+    if options.mode == "serve" and options.workers:
+        for number in range(1, options.workers):
+            if os.fork() == 0:
+                return serve_alone(options, number)
+        return serve_alone(options, 0)
     if options.mode == "serve":
         return serve(options)
     counts, began = [], time.monotonic()
-    threads = [threading.Thread(target=ask, args=[options, counts, began + options.t]) for _ in range(options.n)]
+    threads = [threading.Thread(target=ask, args=[options, counts, began + options.t, at]) for at in range(options.n)]
     [one.start() for one in threads]
     [one.join() for one in threads]
     print("figure %.1f" % (sum(counts) / (time.monotonic() - began)))

@@ -232,7 +232,7 @@ fn received(probes: &Probes) -> Option<Vec<(u32, f64)>> {
 fn cpu_time(seen: &mut Seen, probes: &Probes) {
     let Some(activity) = &probes.cpu else { return };
     let steps = probes.times_s.len().saturating_sub(1);
-    let mut busiest: f64 = 0.0;
+    let (mut busiest, mut all_busy): (f64, f64) = (0.0, 0.0);
     for series in &activity.cpus {
         for kind in ["usr", "sys", "softirq", "irq", "idle"] {
             let share = series.total_s(kind) / seen.span;
@@ -240,8 +240,12 @@ fn cpu_time(seen: &mut Seen, probes: &Probes) {
         }
         let of_cpu: f64 = (0..steps).map(|at| series.busy_s(at)).sum();
         busiest = busiest.max(of_cpu / seen.span);
+        all_busy += of_cpu / seen.span;
     }
     seen.put("busiest_cpu_share", busiest.min(1.0), distance::CPU_TIME);
+    let others = activity.cpus.len().saturating_sub(1) as f64;
+    // Of a machine with one CPU it is no number.
+    seen.put("other_cpus_busy_share", (all_busy - busiest) / others, distance::CPU_TIME);
     seen.put("steal_share", steal_share(activity, seen.span), distance::MACHINE);
 }
 
@@ -427,6 +431,7 @@ mod tests {
         assert_eq!(of("traced"), (Some(1.0), Some(1.0)));
         assert_eq!(of("system_call_filters").0, Some(3.0));
         assert_eq!(of("busiest_cpu_share").0, Some(0.9));
+        assert_eq!(of("other_cpus_busy_share").0, Some(0.2));
         assert_eq!(of("busiest_thread_share").0, Some(0.5));
         assert_eq!(of("waits_for_cpu_share").0, Some(0.25), "of the thread that waits longest");
         assert_eq!(of("cpu1.usr_share").0, Some(0.2));

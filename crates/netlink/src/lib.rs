@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 mod bytes;
+mod classifiers;
 mod client;
 mod ethtool;
 mod inet_sockets;
@@ -16,6 +17,7 @@ mod qdisc;
 mod sock_diag;
 mod watch;
 
+pub use classifiers::Classifier;
 pub use client::Netlink;
 pub use ethtool::{OFFLOAD_FEATURES, features_off, set_features};
 pub use inet_sockets::{InetSocket, Protocol, State, TcpCounters, each_inet_socket};

@@ -16,6 +16,9 @@ pub struct Budget {
     /// Processes that are ends of connections, by number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ends: BTreeMap<u32, End>,
+    /// Addresses at which several sockets listen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<SharedAddress>,
     /// Threads that are not here, as there were too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
@@ -108,6 +111,17 @@ pub struct End {
     /// Settings of its network namespace, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
+}
+
+/// An address at which several sockets listen, each of which is given connections (SO_REUSEPORT).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedAddress {
+    /// The address, with its port.
+    pub address: String,
+    /// The sockets.
+    pub sockets: u32,
+    /// Processes that have them, each with the connections at this port that it had at most.
+    pub connections: BTreeMap<u32, u32>,
 }
 
 impl End {

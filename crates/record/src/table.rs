@@ -24,6 +24,8 @@ pub struct Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Key {
+    /// Something on the way of packets or connections, and who has it.
+    Attached,
     /// An end of a connection: process, role and address, `→`, those of the other end.
     Connection,
     /// A CPU, by its number.
@@ -48,6 +50,7 @@ impl Key {
     /// Returns the heading of the keys.
     pub fn heading(self) -> &'static str {
         match self {
+            Self::Attached => "on the way",
             Self::Connection => "end → other end",
             Self::Cpu => "CPU",
             Self::Disk => "disk",

@@ -41,10 +41,11 @@ const STATES: [(ThreadState, &str, &str); 6] = [
     (ThreadState::Untold, "not told", "k-steal"),
 ];
 
-/// Names of the tables of connections, as probes give them.
-const CONNECTED: [&str; 2] = ["connections", "opened"];
+/// Names of the tables of connections and of what stands on the way of their packets, as probes
+/// give them.
+const CONNECTED: [&str; 5] = ["connections", "opened", "workers", "captures", "classifiers"];
 
-/// Returns the tables of connections that the probes of one run saw, what grows with time by
+/// Returns these tables of one run, what grows with time by
 /// second.
 pub fn connections(probes: &Probes) -> Tables {
     let own = |(name, table): (&String, &Table)| {
@@ -357,7 +358,7 @@ mod tests {
             threads: vec![thread(2, server), thread(1, client)],
             names: names.map(|(number, name)| (number, name.to_owned())).into(),
             ends: [(1, end(false)), (2, end(true))].into(),
-            left_out: 0,
+            ..Budget::default()
         };
         let told = text(&Probes::default(), &budget, &[1]);
         for line in [

@@ -39,7 +39,7 @@ fn medians_of(
             row(key.clone(), &|table: &Table, column: &Column| table.value(&key, &column.name))
         };
         let mut rows: Vec<_> = keys(runs, name).into_iter().map(of_key).collect();
-        if rows.len() != 1 && !matches!(form.key, Key::Connection | Key::Resource) {
+        if rows.len() != 1 && !matches!(form.key, Key::Attached | Key::Connection | Key::Resource) {
             let all = ALL[usize::from(!form.adds_up())].to_owned();
             rows.push(row(all, &|table, column| Some(table.all_of(column))));
         }

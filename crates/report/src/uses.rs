@@ -251,7 +251,7 @@ mod tests {
             threads: vec![thread(1, client), thread(2, server)],
             names: [(1, "ask".to_owned()), (2, "serve".to_owned()), (7, "other".to_owned())].into(),
             ends: [(1, end(false)), (2, end(true))].into(),
-            left_out: 0,
+            ..Budget::default()
         };
         let found = answer(&budget, &[1], Some(("transaction", 100.0))).unwrap();
         let said = "Of each transaction (10.0 ms) 4.50 ms (45 %): serve/2 (server), for which ask/1 (client) waits, \

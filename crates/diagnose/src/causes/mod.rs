@@ -102,6 +102,9 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("ports-used-up", include_str!("ports-used-up.toml")),
     ("softirq-budget", include_str!("softirq-budget.toml")),
     ("slow-start-after-idle", include_str!("slow-start-after-idle.toml")),
+    ("one-cpu-receives", include_str!("one-cpu-receives.toml")),
+    ("flows-on-one-queue", include_str!("flows-on-one-queue.toml")),
+    ("uneven-workers", include_str!("uneven-workers.toml")),
     ("process-between", include_str!("process-between.toml")),
 ];
 
@@ -207,6 +210,9 @@ pub struct Cause {
     pub explains: Vec<String>,
     /// The sentence that speaks for it.
     pub evidence: String,
+    /// A table of the run with the budget whose rows say who it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
     /// The sentence that speaks against it, with its condition.
     #[serde(default)]
     pub counter: Option<Counter>,

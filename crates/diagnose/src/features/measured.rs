@@ -11,7 +11,19 @@ const TROUBLE: [&str; 11] = [
     "overrun",
 ];
 
+/// Share of an interface's packets that its busiest receive queue had, of several. The highest of
+/// any interface is a feature.
+const QUEUE: &str = "busiest_receive_queue_share";
+
 pub(super) fn measured(seen: &mut Seen, probes: &Probes) {
+    let all = probes.measured.get("drivers").into_iter().flatten();
+    let shares = all.filter_map(|(name, value)| match *value {
+        Measured::Level(share) if name.ends_with(QUEUE) => Some(share),
+        _ => None,
+    });
+    if let Some(most) = shares.reduce(f64::max) {
+        seen.put(QUEUE, most, distance::MACHINE);
+    }
     for (probe, values) in &probes.measured {
         for (name, value) in values {
             let feature = format!("{probe}.{name}");
@@ -47,6 +59,8 @@ mod tests {
         put("frequency", "cpu0_core_throttle_count", Measured::Count(5.0));
         put("drivers", "a/eth0/rx_drops", Measured::Count(20.0));
         put("drivers", "a/eth0/rx_queue_0_packets", Measured::Count(30.0));
+        put("drivers", "a/eth0/busiest_receive_queue_share", Measured::Level(0.75));
+        put("drivers", "b/eth1/busiest_receive_queue_share", Measured::Level(0.5));
         let found = features(&[&run]);
         let of =
             |name: &str| found.iter().find(|one| one.name == name).and_then(|one| one.values[0]);
@@ -54,5 +68,6 @@ mod tests {
         assert_eq!(of("frequency.cpu0_core_throttle_count"), Some(0.5));
         assert_eq!(of("drivers.a/eth0/rx_drops"), Some(2.0));
         assert_eq!(of("drivers.a/eth0/rx_queue_0_packets"), None);
+        assert_eq!(of("busiest_receive_queue_share"), Some(0.75));
     }
 }

@@ -1,7 +1,7 @@
 //! Shares of the time of a unit of work, by what it goes to in the end: those of the budget of one
 //! run stand for all runs.
 
-use millstream_record::{Budget, TIME_OUT, ThreadState};
+use millstream_record::{Budget, BudgetRow, SharedAddress, TIME_OUT, ThreadState};
 
 use super::distance;
 use crate::budget::ends;
@@ -36,6 +36,9 @@ const KINDS: [(&str, Is); 12] = [
 ];
 /// Time of processes that accept connections and open others, whatever it goes to.
 const BETWEEN: &str = "time_between_share";
+/// The features of workers who share an address: [`workers`].
+const BUSIEST: &str = "busiest_worker_share";
+const UNEVEN: &str = "uneven_worker_share";
 /// The rest of the work in the kernel.
 const SYSTEM_CALLS: &str = "time_system_call_share";
 
@@ -110,14 +113,38 @@ pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
     };
     let between = all.iter().filter(is_between).fold(0.0, |sum, one| sum + one.share);
     let of_kinds = names.map(|name| feature(name, share(name)));
-    of_kinds.chain([feature(BETWEEN, between)]).collect()
+    let (busiest, uneven) = workers(budget);
+    let more = [feature(BETWEEN, between), feature(BUSIEST, busiest), feature(UNEVEN, uneven)];
+    of_kinds.chain(more).collect()
+}
+
+/// Returns the part of the time for which the busiest of those who share an address was on a CPU,
+/// and the part of its work that others would have, had all the same; 0 where nobody shares one, or
+/// there are fewer connections than sockets.
+fn workers(budget: &Budget) -> (f64, f64) {
+    let is_on = |row: &&BudgetRow| matches!(row.state, ThreadState::OwnCode | ThreadState::Kernel);
+    let of_address = |one: &SharedAddress| {
+        let threads =
+            budget.threads.iter().filter(|thread| one.connections.contains_key(&thread.process));
+        let on = threads.map(|thread| thread.rows.iter().filter(is_on).map(|row| row.s).sum());
+        let mut on: Vec<f64> = on.collect();
+        on.sort_by(|a, b| b.total_cmp(a));
+        // One that slept all the time has no rows.
+        on.resize(one.sockets as usize, 0.0);
+        let busiest = on.first().copied().filter(|s| *s > 0.0)?;
+        let mean = on.iter().sum::<f64>() / on.len() as f64;
+        let suffice = one.connections.values().sum::<u32>() >= one.sockets;
+        suffice.then_some((busiest / budget.width_s, 1.0 - mean / busiest))
+    };
+    let all = budget.shared.iter().filter_map(of_address);
+    all.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use millstream_record::{BudgetRow, End, ThreadBudget};
+    use millstream_record::{End, ThreadBudget};
 
     use super::*;
 
@@ -172,6 +199,7 @@ mod tests {
         let shares: BTreeMap<&str, i32> =
             found.iter().map(|one| (one.name.as_str(), percent(one))).collect();
         let expected = [
+            ("busiest_worker_share", 0),
             ("time_between_share", 60),
             ("time_child_share", 5),
             ("time_collector_share", 3),
@@ -186,8 +214,29 @@ mod tests {
             ("time_system_call_share", 5),
             ("time_timer_share", 14),
             ("time_wake_up_share", 4),
+            ("uneven_worker_share", 0),
         ];
         assert_eq!(shares, expected.into());
         assert_eq!(of_time(&Budget::default(), &[1], 8), []);
+    }
+
+    #[test]
+    fn workers_who_share_an_address_are_compared_where_connections_suffice() {
+        let thread = |process, s| {
+            let row = |state, s| BudgetRow { state, s, ..BudgetRow::default() };
+            let rows = vec![row(ThreadState::OwnCode, s), row(ThreadState::Asleep, 10.0 - s)];
+            ThreadBudget { thread: process, process, rows, ..ThreadBudget::default() }
+        };
+        let of = |connections: &[(u32, u32)], sockets| {
+            let connections = connections.iter().copied().collect();
+            let shared = vec![SharedAddress { address: String::new(), sockets, connections }];
+            let threads = vec![thread(1, 8.0), thread(2, 4.0), thread(3, 9.0)];
+            workers(&Budget { width_s: 10.0, threads, shared, ..Budget::default() })
+        };
+        assert_eq!(of(&[(1, 3), (2, 1)], 2), (0.8, 0.25));
+        // A third has slept all the time.
+        assert_eq!(of(&[(1, 3), (2, 1), (7, 0)], 3), (0.8, 0.5));
+        assert_eq!(of(&[(1, 1), (2, 0)], 2), (0.0, 0.0), "one connection for two");
+        assert_eq!(workers(&Budget::default()), (0.0, 0.0));
     }
 }

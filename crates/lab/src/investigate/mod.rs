@@ -57,6 +57,9 @@ use millstream_report::{budget, medians, of_machine};
 /// Fewest runs that are observed: fewer form no groups.
 pub const RUNS_LEAST: u32 = 8;
 
+/// Rows of a table that are told of who a cause is.
+const TOLD: usize = 3;
+
 /// The options of an investigation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -161,6 +164,20 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// Returns a sentence with the first rows of a table, which say who a cause is.
+    fn who(&self, table: &str) -> Option<String> {
+        let table = self.tables.get(table)?;
+        let column = table.columns.first()?;
+        let one = |(name, count): (&str, f64)| match count {
+            1.0 => name.to_owned(),
+            _ => format!("{name} ({count} {})", column.name),
+        };
+        let told: Vec<String> = table.column(&column.name)?.take(TOLD).map(one).collect();
+        let more = table.rows.len().saturating_sub(TOLD);
+        let more = if more > 0 { format!("; {more} more") } else { String::new() };
+        Some(format!(" Seen: {}{more}.", told.join("; ")))
+    }
+
     /// Returns the budget of the first of `runs` that has one.
     fn of(runs: &[RunRecord]) -> Option<Self> {
         let run = runs.iter().find(|run| run.probes.budget.is_some())?;
@@ -332,7 +349,11 @@ fn look(
     let notes =
         shown.broken.iter().map(|(cause, why)| format!("The cause {cause} cannot be used: {why}"));
     let notes = notes.chain(doubt(&results)).chain(remarks(runs));
-    let suspects = shown.fits.into_iter().map(Suspect::from).collect();
+    let mut suspects: Vec<Suspect> = shown.fits.into_iter().map(Suspect::from).collect();
+    for suspect in &mut suspects {
+        let who = suspect.cause.who.as_ref().zip(budget.as_ref());
+        suspect.evidence += &who.and_then(|(table, budget)| budget.who(table)).unwrap_or_default();
+    }
     let suspects = in_turn(suspects, shown.modes.len() < 2);
     let group_of = |run: usize| shown.modes.iter().position(|mode| mode.members.contains(&run));
     let bootstrap = Bootstrap { resamples: 2_000, seed: options.seed, ..Bootstrap::default() };
@@ -591,6 +612,26 @@ mod tests {
         let segment = "<rect class=\"k-usr\" x=\"230.0\" y=\"0.0\" width=\"890.0\" height=\"24\">\
                        <title>in its own code: work 100.0 %</title></rect>";
         assert!(page.contains(segment) && page.contains("<h4>near/7, 1.00 s</h4>"), "{page}");
+    }
+
+    #[test]
+    fn who_a_cause_is_stands_behind_its_evidence() {
+        let mut machine = Machine { rng: Rng::new(5), is_the_cause: true, runs: 0 };
+        let mut runs = machine.observe(13).unwrap();
+        let last = &mut runs[12];
+        last.validity.reject(crate::limits::BUDGETED);
+        last.probes.budget = Some(Budget { width_s: 1.0, ..Budget::default() });
+        let rows = [("a/1", 64.0), ("b/2", 2.0), ("c/3", 1.0), ("d/4", 1.0)];
+        let rows = rows.map(|(key, count)| (key.to_owned(), vec![count])).to_vec();
+        let columns = vec![Column::new("sockets", "", TableKind::Level, "")];
+        let table = Table { key: Key::Attached, columns, rows };
+        last.probes.tables.insert("captures".to_owned(), table);
+        let text = "id = \"x\"\ntitle = \"x\"\nkind = \"limits\"\nneeds = []\nwhen = \"true\"\n\
+                    evidence = \"It was there.\"\nwho = \"captures\"\nremedy = \"x\"\nsource = \"x\"";
+        let cause = Cause::parse("x", text).unwrap();
+        let found = look(&machine, &runs, None, &[cause], &Options::default()).unwrap();
+        let said = "It was there. Seen: a/1 (64 sockets); b/2 (2 sockets); c/3; 1 more.";
+        assert_eq!(found.suspects[0].evidence, said);
     }
 
     #[test]

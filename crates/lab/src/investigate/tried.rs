@@ -34,6 +34,7 @@ pub(super) fn suspect(force: &Force) -> Suspect {
         proof: Proof::Circumstance,
         explains: vec![],
         evidence: "You had it tried.".to_owned(),
+        who: None,
         counter: None,
         force: vec![force.clone()],
         remedy: "Set it to the level that is best.".to_owned(),

@@ -40,7 +40,7 @@ pub use counters::{Counter, Counters, VECTORS};
 pub use histogram::{BUCKETS, Histogram, Place};
 #[cfg(target_arch = "x86_64")]
 pub use kernel::{Budget, Opened};
-pub use kernel::{Kernel, count_costs};
+pub use kernel::{Kernel, count_costs, packet_programs};
 #[cfg(not(target_arch = "x86_64"))]
 pub use no_budget::{Budget, Opened};
 pub use program::Program;
@@ -74,6 +74,17 @@ pub struct Opener {
     pub port: u16,
     /// True where it asks for names, by datagrams.
     pub looks_up: bool,
+}
+
+/// A BPF program that looks at packets, of whoever has loaded it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedProgram {
+    /// The kernel's number of it.
+    pub number: u32,
+    /// Its name; empty where it has none.
+    pub name: String,
+    /// True where it is one of control groups, which belong to no network namespace.
+    pub is_of_control_groups: bool,
 }
 
 /// Cost of one program since it was loaded, while costs were counted.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use super::{
-    Cost, Counter, Counters, CrossCall, Histogram, LockWait, Place, Program, Sample, SystemCalls,
-    Want,
+    Cost, Counter, Counters, CrossCall, Histogram, LoadedProgram, LockWait, Place, Program, Sample,
+    SystemCalls, Want,
 };
 use crate::Absent;
 
@@ -83,4 +83,9 @@ impl Kernel {
 /// Fails.
 pub fn count_costs() -> Result<OwnedFd, Absent> {
     Err(absent())
+}
+
+/// Returns none.
+pub fn packet_programs() -> Vec<LoadedProgram> {
+    Vec::new()
 }

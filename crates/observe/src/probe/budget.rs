@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use millstream_record::{
-    Budget, BudgetRow, HELD_BACK, LOOKS, Probes, TIME_OUT, ThreadBudget, ThreadState,
+    Budget, BudgetRow, HELD_BACK, LOOKS, Probes, SharedAddress, TIME_OUT, ThreadBudget, ThreadState,
 };
 
 use super::callers::Callers;
-use super::connections::opened;
+use super::connections::{opened, workers};
 use super::peers::Peers;
 use super::{Absent, Kind, Probe, Turn, limits};
 use crate::bpf::{
@@ -173,7 +173,12 @@ impl Probe for BudgetProbe {
         let connections = self.peers.connections.table(|one| load.contains(&one), named);
         let of_load = self.counts.iter().filter(|(one, _)| load.contains(&one.process));
         let opened = opened(&of_load.copied().collect::<Vec<_>>(), named);
-        let tables = [("connections", connections), (OPENED, opened)].into_iter();
+        let shared: Vec<SharedAddress> = (self.peers.shared().into_iter())
+            .filter(|one| one.connections.keys().any(|process| load.contains(process)))
+            .collect();
+        let workers = workers(&shared, named);
+        let tables = [("connections", connections), (OPENED, opened), ("workers", workers)];
+        let tables = tables.into_iter();
         into.tables.extend(tables.filter_map(|(name, table)| Some((name.to_owned(), table?))));
         times.sort_by_key(|one| std::cmp::Reverse(one.on_ns));
         // What this program does beside the load is no part of it.
@@ -212,6 +217,7 @@ impl Probe for BudgetProbe {
             threads,
             names: met,
             ends: self.peers.ends().clone(),
+            shared,
             left_out: left_out + more,
         });
     }

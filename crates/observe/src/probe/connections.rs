@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use millstream_netlink::{InetSocket, TcpCounters};
-use millstream_record::{Column, Key, Kind, Table};
+use millstream_record::{Column, Key, Kind, SharedAddress, Table};
 
 use super::limits;
 use crate::bpf::Opener;
@@ -155,6 +155,21 @@ pub(super) fn opened(counts: &[(Opener, u64)], named: impl Fn(u32) -> String) ->
         rows.push((format!("{} more", rest.len()), vec![sum(false), sum(true)]));
     }
     (!rows.is_empty()).then_some(Table { key: Key::Opener, columns, rows })
+}
+
+/// Returns the table of processes that share an address at which they listen.
+pub(super) fn workers(shared: &[SharedAddress], named: impl Fn(u32) -> String) -> Option<Table> {
+    let column =
+        Column::new("connections", "", Kind::Level, "Connections at the port that it had at most.");
+    let of_address = |one: &SharedAddress| {
+        let row = |(process, count): (&u32, &u32)| {
+            (format!("{} at {}", named(*process), one.address), vec![f64::from(*count)])
+        };
+        one.connections.iter().map(row).collect::<Vec<_>>()
+    };
+    let mut rows: Vec<_> = shared.iter().flat_map(of_address).collect();
+    rows.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]));
+    (!rows.is_empty()).then_some(Table { key: Key::Attached, columns: vec![column], rows })
 }
 
 #[cfg(test)]

@@ -40,3 +40,5 @@ pub(super) const BUDGET_THREADS: usize = 256;
 pub(super) const STACK: usize = 8;
 /// Descriptors of a process that are looked at for connections.
 pub(super) const DESCRIPTORS: usize = 4096;
+/// Processes that hold a BPF program and are told of it.
+pub(super) const HOLDERS: usize = 4;

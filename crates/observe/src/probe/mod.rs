@@ -5,6 +5,7 @@
 //! one that cannot look is listed as absent with the reason. What sampling costs is measured and
 //! recorded with the rest.
 
+mod attached;
 mod budget;
 mod callers;
 mod connections;
@@ -152,7 +153,7 @@ const KINDS: [Kind; 15] = [
 const FLOWS: Kind = flows::KIND;
 /// Opened after all others, where asked for.
 const QUEUES: Kind = queues::KIND;
-const BUDGET: Kind = budget::KIND;
+const BUDGET: [Kind; 2] = [budget::KIND, attached::KIND];
 
 /// One way of looking.
 pub trait Probe: Send {

@@ -7,7 +7,7 @@ use std::os::linux::fs::MetadataExt;
 use std::path::PathBuf;
 
 use millstream_netlink::{InetSocket, Protocol, State};
-use millstream_record::End;
+use millstream_record::{End, SharedAddress};
 
 use super::connections::Connections;
 use super::host::in_namespace;
@@ -24,12 +24,22 @@ pub(super) struct Peers {
     ends: BTreeMap<u32, End>,
     /// Namespaces and processes in which somebody listens at a TCP port.
     listening: HashMap<u16, BTreeSet<(u64, u32)>>,
+    /// Addresses of namespaces at which somebody listened.
+    shared: BTreeMap<(u64, SocketAddr), Shared>,
     /// Settings of the namespace of each process.
     settings: HashMap<u32, BTreeMap<String, String>>,
     /// Files that a process had open, by the beginning of their name; `None` where several begin so.
     files: HashMap<(u32, String), Option<String>>,
     /// The connections.
     pub(super) connections: Connections,
+}
+
+/// The sockets that listened at one address, and how many connections at its port each of their
+/// processes had at most.
+#[derive(Default)]
+struct Shared {
+    sockets: BTreeSet<u32>,
+    connections: BTreeMap<u32, u32>,
 }
 
 /// A socket, the namespace that it is in, and the processes that have it.
@@ -87,6 +97,7 @@ impl Peers {
                 at.extend(one.owners.iter().map(|owner| (one.namespace, *owner)));
             }
         }
+        self.add_shared(all);
         let ends = |one: &Owned| (one.socket.protocol, one.socket.local, one.socket.remote);
         let is_open = |one: &&Owned| one.socket.remote.port() == 0;
         let listening: HashSet<_> = (all.iter().filter(is_open))
@@ -118,6 +129,38 @@ impl Peers {
                 others.iter().for_each(|other| self.note(*other, true, &one.owners));
             }
         }
+    }
+
+    /// Notes which processes share an address at which they listen, and the connections of each.
+    fn add_shared(&mut self, all: &[Owned]) {
+        let tcp = || all.iter().filter(|one| one.socket.protocol == Protocol::Tcp);
+        for one in tcp().filter(|one| one.socket.state == State::LISTEN) {
+            let local = one.socket.local;
+            let shared = self.shared.entry((one.namespace, local)).or_default();
+            shared.sockets.insert(one.socket.inode);
+            for owner in &one.owners {
+                let is_of_it = |other: &&Owned| {
+                    let there = &other.socket;
+                    there.remote.port() != 0
+                        && (other.namespace, there.local.port()) == (one.namespace, local.port())
+                        && other.owners.contains(owner)
+                };
+                let now = tcp().filter(is_of_it).count() as u32;
+                let most = shared.connections.entry(*owner).or_default();
+                *most = now.max(*most);
+            }
+        }
+    }
+
+    /// Returns the addresses at which several sockets listened.
+    pub(super) fn shared(&self) -> Vec<SharedAddress> {
+        let several = self.shared.iter().filter(|(_, shared)| shared.sockets.len() > 1);
+        let one = |((_, address), shared): (&(u64, SocketAddr), &Shared)| SharedAddress {
+            address: address.to_string(),
+            sockets: shared.sockets.len() as u32,
+            connections: shared.connections.clone(),
+        };
+        several.map(one).collect()
     }
 
     /// Joins processes that opened connections, be they ever so short, with those that listen at
@@ -224,6 +267,27 @@ mod tests {
         assert_eq!(peers.path_of(5, "appendonly.aof."), Some("/a/appendonly.aof.1.incr.aof"));
         assert_eq!(peers.path_of(5, "log"), Some("/a/log"));
         assert_eq!((peers.path_of(5, "journal-2026-11"), peers.path_of(6, "log")), (None, None));
+    }
+
+    #[test]
+    fn sockets_that_share_an_address_are_told_with_the_connections_of_their_processes() {
+        let (mut peers, none) = (Peers::default(), "0.0.0.0:0");
+        let mut all = vec![
+            owned(1, Protocol::Tcp, ["10.0.0.2:80", none], 11),
+            owned(1, Protocol::Tcp, ["10.0.0.2:80", none], 12),
+            owned(1, Protocol::Tcp, ["10.0.0.2:81", none], 11),
+            owned(1, Protocol::Tcp, ["10.0.0.2:80", "10.0.0.1:40000"], 11),
+            owned(1, Protocol::Tcp, ["10.0.0.2:80", "10.0.0.1:40001"], 11),
+        ];
+        all[1].socket.inode = 99;
+        peers.add(&all);
+        peers.add(&all[..4]);
+        let expected = SharedAddress {
+            address: "10.0.0.2:80".to_owned(),
+            sockets: 2,
+            connections: [(11, 2), (12, 0)].into(),
+        };
+        assert_eq!(peers.shared(), [expected]);
     }
 
     #[test]

@@ -112,7 +112,9 @@ impl Sampling {
             sampling.engines = Some(Engines::default());
         }
         if *budget {
-            sampling.add(BUDGET.name, (BUDGET.open)(config));
+            for kind in BUDGET {
+                sampling.add(kind.name, (kind.open)(config));
+            }
         }
         sampling
     }

@@ -5,6 +5,7 @@ mod budget;
 mod functions;
 mod histograms;
 mod lists;
+mod loaded;
 #[cfg(target_arch = "x86_64")]
 mod opened;
 mod windows;
@@ -25,6 +26,7 @@ pub use self::budget::Budget;
 use self::functions::offsets;
 use self::histograms::FIRST_FUNCTION;
 use self::lists::Sampled;
+pub use self::loaded::packet_programs;
 #[cfg(target_arch = "x86_64")]
 pub use self::opened::Opened;
 use self::windows::Windows;
