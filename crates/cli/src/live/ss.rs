@@ -227,7 +227,7 @@ fn table(sockets: &[Socket], arguments: &Ss, names_engine: bool) -> Result<(), E
 /// Returns the kernel's sockets, where they are to be seen or may be other ends.
 fn kernel_sockets(arguments: &Ss) -> Result<Vec<OwnedSocket>, Error> {
     match arguments.kernel || arguments.processes {
-        true => owned_sockets().map_err(|why| Error::Refused(why.to_string())),
+        true => owned_sockets(arguments.processes).map_err(|why| Error::Refused(why.to_string())),
         false => Ok(Vec::new()),
     }
 }

@@ -76,7 +76,7 @@ impl Holders {
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
         let all = all.filter_map(|one| one.file_name().to_str()?.parse().ok());
         for process in all.filter(|process| *process != std::process::id()) {
-            for (descriptor, link) in descriptors_of(process) {
+            for (descriptor, link) in descriptors_of(process, limits::DESCRIPTORS) {
                 if let Some(inode) = socket(&link) {
                     found.sockets.entry(inode).or_insert(process);
                 } else if link.starts_with("anon_inode:bpf") {

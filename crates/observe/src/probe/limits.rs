@@ -38,7 +38,9 @@ pub(super) const CONNECTIONS: usize = 16;
 pub(super) const BUDGET_THREADS: usize = 256;
 /// Functions of a stack as a thread fell asleep, from the innermost.
 pub(super) const STACK: usize = 8;
-/// Descriptors of a process that are looked at for connections.
+/// Descriptors of a process that are looked at for connections, at each look.
 pub(super) const DESCRIPTORS: usize = 4096;
 /// Processes that hold a BPF program and are told of it.
 pub(super) const HOLDERS: usize = 4;
+/// Descriptors of a process that are looked at where the owners of all sockets are asked for once.
+pub(super) const OWNED_DESCRIPTORS: usize = 1 << 20;

@@ -19,24 +19,25 @@ pub struct OwnedSocket {
     pub namespace: u64,
     /// The socket.
     pub socket: InetSocket,
-    /// Processes that have it, each with its descriptor there; one that may not be looked at is
-    /// not among them.
+    /// Processes that have it, each with its descriptor there, where they are asked for; one that
+    /// may not be looked at is not among them.
     pub owners: Vec<(u32, u32)>,
 }
 
 /// Returns the sockets of all namespaces that processes of this machine are in, as far as they can
-/// be entered.
+/// be entered, `with_owners` or without: every descriptor of the machine is looked at for them.
 ///
 /// # Errors
 /// When not even the sockets of the own namespace can be listed.
-pub fn owned_sockets() -> Result<Vec<OwnedSocket>, Absent> {
+pub fn owned_sockets(with_owners: bool) -> Result<Vec<OwnedSocket>, Absent> {
     let mut owners: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
     let mut namespaces: BTreeMap<u64, PathBuf> = BTreeMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes =
         processes.filter_map(|one| one.file_name().to_str().and_then(|name| name.parse().ok()));
     for process in processes {
-        for (descriptor, link) in descriptors_of(process) {
+        let most = if with_owners { limits::OWNED_DESCRIPTORS } else { 0 };
+        for (descriptor, link) in descriptors_of(process, most) {
             if let Some(inode) = socket(&link) {
                 owners.entry(inode).or_default().push((process, descriptor));
             }
@@ -72,10 +73,10 @@ fn namespaces_of(process: u32) -> impl Iterator<Item = PathBuf> {
     tasks.take(limits::WORKER_THREADS).map(|task| task.path().join("ns/net"))
 }
 
-/// Returns the descriptors that a process has, with their links.
-pub(super) fn descriptors_of(process: u32) -> impl Iterator<Item = (u32, String)> {
-    let all = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
-    all.take(limits::DESCRIPTORS).filter_map(|one| {
+/// Returns the descriptors that a process has, the first `most`, with their links.
+pub(super) fn descriptors_of(process: u32, most: usize) -> impl Iterator<Item = (u32, String)> {
+    let folder = (most > 0).then(|| fs::read_dir(format!("/proc/{process}/fd")).ok()).flatten();
+    folder.into_iter().flatten().flatten().take(most).filter_map(|one| {
         let link = fs::read_link(one.path()).ok()?.to_str()?.to_owned();
         Some((one.file_name().to_str()?.parse().ok()?, link))
     })
@@ -119,12 +120,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
-        let all = owned_sockets().unwrap();
+        let all = owned_sockets(true).unwrap();
         for end in [&client, &server] {
             let ends = (end.local_addr().unwrap(), end.peer_addr().unwrap());
             let found = all.iter().find(|one| (one.socket.local, one.socket.remote) == ends);
             let owner = (std::process::id(), end.as_raw_fd() as u32);
             assert_eq!(found.expect("it").owners, [owner]);
         }
+        let unnamed = owned_sockets(false).unwrap();
+        assert!(!unnamed.is_empty() && unnamed.iter().all(|one| one.owners.is_empty()));
     }
 }

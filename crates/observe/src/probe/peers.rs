@@ -11,6 +11,7 @@ use millstream_record::{End, SharedAddress};
 
 use super::connections::Connections;
 use super::host::in_namespace;
+use super::limits;
 use super::owners::{descriptors_of, socket, sockets};
 use crate::bpf::{self, Opener};
 
@@ -61,7 +62,7 @@ impl Peers {
             if let Ok(namespace) = fs::metadata(&path) {
                 within.push((process, namespace.st_ino()));
                 namespaces.insert(namespace.st_ino(), path);
-                for (_, link) in descriptors_of(process) {
+                for (_, link) in descriptors_of(process, limits::DESCRIPTORS) {
                     match socket(&link) {
                         Some(inode) => owners.entry(inode).or_default().push(process),
                         None => self.note_file(process, &link),
