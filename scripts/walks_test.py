@@ -37,10 +37,20 @@ class Walks(unittest.TestCase):
 
     def test_commands_and_their_lines_are_found_and_shortened(self):
         walks = script()
-        page = "x\n```console\n$ a --minutes 3 &\n$ sleep 60\none\n\ntwo\n$ millstream investigate x\n```\n```sh\n$ no\n```\n"
+        page = "x\n```console\n$ a --minutes 3 &\n$ sleep 60\none\n\ntwo\n$ millstream investigate x\n$ millstream clog x | head\n```\n```sh\n$ no\n```\n"
         found = walks.steps(page)
-        self.assertEqual([("a --minutes 3 &", []), ("sleep 60", ["one", "two"]), ("millstream investigate x", [])], found)
-        self.assertEqual(["a --minutes 0.500 &", "sleep 10.00", None], [walks.shorter(one) for one, _ in found])
+        self.assertEqual([("a --minutes 3 &", []), ("sleep 60", ["one", "two"]), ("millstream investigate x", []),
+                          ("millstream clog x | head", [])], found)
+        self.assertEqual(["a --minutes 0.500 &", "sleep 10.00", None, None], [walks.shorter(one) for one, _ in found])
+
+    def test_every_walk_ends_with_the_cause_as_the_laboratory_says_it(self):
+        walks = script()
+        for page in (ROOT / "docs/clogs").glob("*.md"):
+            found = walks.steps(page.read_text())
+            if found:
+                command, lines = found[-1]
+                self.assertRegex(command, r"^millstream (investigate .* -- millstream clog NAME --live|clog NAME)".replace("NAME", page.stem))
+                self.assertTrue(lines, page)
 
     @unittest.skipUnless(has_clogs(), "no command with the clogs, no root or no TUN driver")
     def test_every_page_is_walked(self):
