@@ -12,7 +12,7 @@ use millstream_record::{Budget, BudgetRow, LOOKS, ThreadBudget, ThreadState};
 /// Threads of the first end with less than this part of the work of its busiest are helpers.
 const WORKS: f64 = 0.05;
 /// Shares of less than this, and waits behind so many threads, are passed on to the next one's own
-/// time alone.
+/// time alone, and to that of another program for which it waits.
 const SMALL: f64 = 0.004;
 const DEEP: usize = 12;
 /// A sleep that comes so often at most, and takes so many seconds each time, is part of no unit of
@@ -140,12 +140,13 @@ impl<'a> Walk<'a> {
     /// Passes `share` on to the rows of `thread`, and to those that it waits for.
     fn pass(&mut self, thread: &'a ThreadBudget, at: &Place, share: f64) {
         let mut parts = self.parts(thread, at);
-        if at.depth >= DEEP && parts.iter().any(|(_, part)| matches!(part, Part::End)) {
-            parts.retain(|(_, part)| matches!(part, Part::End));
+        if at.depth >= DEEP && parts.iter().any(|(_, part)| self.counts(thread, part, at)) {
+            parts.retain(|(_, part)| self.counts(thread, part, at));
         }
         let all: f64 = parts.iter().map(|(row, _)| row.s).sum();
         for (row, part) in parts {
             let share = share * row.s / all;
+            let counts = self.counts(thread, &part, at);
             let Part::For(other) = part else {
                 self.end(at, row, share);
                 continue;
@@ -154,17 +155,27 @@ impl<'a> Walk<'a> {
             // It may have done less meanwhile than it was waited for.
             let did: f64 = self.parts(other, &next).iter().map(|(row, _)| row.s).sum();
             let told = (did / row.s).min(1.0);
-            if at.depth >= DEEP || did == 0.0 {
+            if at.depth >= DEEP && !counts || did == 0.0 {
                 self.add(at, row, share);
                 continue;
             }
             if share * told < SMALL {
-                next.depth = DEEP;
+                next.depth = next.depth.max(DEEP);
             }
             self.pass(other, &next, share * told);
             if told < 1.0 {
                 self.add(at, row, share * (1.0 - told));
             }
+        }
+    }
+
+    /// Returns true for what still counts where the chain is cut off: the end of it, and a wait for
+    /// another program, whose own time is looked at.
+    fn counts(&self, thread: &ThreadBudget, part: &Part, at: &Place) -> bool {
+        match part {
+            Part::End => true,
+            Part::For(other) => at.depth <= DEEP && !self.is_same(thread.process, other.process),
+            Part::Back => false,
         }
     }
 
@@ -242,15 +253,23 @@ impl<'a> Walk<'a> {
         let Some(other) = other.and_then(|with| self.threads.get(&with).copied()) else {
             return self.alone(row, at);
         };
+        let is_own = self.is_same(thread.process, other.process);
         let before = at.path.split_last().map_or(&[][..], |(_, before)| before);
-        if at.from == Some(other.thread) || before.contains(&self.group(other.process)) {
+        let asked = before.contains(&self.group(other.process)) && !self.is_inside(thread, at);
+        if at.from == Some(other.thread) || asked {
             return Part::Back;
         }
-        let is_own = self.is_same(thread.process, other.process);
         if !is_own && !self.may_speak(thread.process, row, other.process) {
             return self.alone(row, at);
         }
         Part::For(other)
+    }
+
+    /// Returns true where another thread of its program waits for `thread`: it may hold what that
+    /// one wants while it waits for its own client, as a session that has a row of a database.
+    fn is_inside(&self, thread: &ThreadBudget, at: &Place) -> bool {
+        let from = at.from.and_then(|from| self.threads.get(&from));
+        from.is_some_and(|from| self.is_same(from.process, thread.process))
     }
 
     /// Returns the part of a sleep that nobody is known to have ended. One that waits to be asked
@@ -467,6 +486,25 @@ mod tests {
             (vec![1], "write".to_owned(), 0.083),
         ];
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn who_holds_what_others_want_and_waits_for_its_own_client_leads_to_that() {
+        // Two clients' threads, each with its session; one session has the row of the other.
+        let waits = vec![row(Asleep, "recvfrom", "", 12, 9.0), row(OwnCode, "ask", "", 0, 1.0)];
+        let rests =
+            vec![row(Asleep, "clock_nanosleep", "", 0, 8.0), row(Kernel, "sendto", "", 0, 2.0)];
+        let wants = vec![row(Asleep, "epoll_wait", "", 13, 9.0), row(Kernel, "sendto", "", 0, 1.0)];
+        let holds = vec![row(Asleep, "epoll_wait", "", 3, 9.0), row(Kernel, "sendto", "", 0, 1.0)];
+        let threads = vec![
+            thread(1, 1, waits),
+            thread(1, 3, rests),
+            thread(2, 12, wants),
+            thread(2, 13, holds),
+        ];
+        let all = told(threads, &[]);
+        let rest = all.iter().find(|one| one.0 == [1, 2, 1] && one.1 == "clock_nanosleep");
+        assert!(rest.is_some_and(|one| one.2 > 0.25), "{all:?}");
     }
 
     #[test]

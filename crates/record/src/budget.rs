@@ -52,6 +52,9 @@ pub const LOOKS: &str = "millstream has it, as it looks";
 /// wake up.
 pub const HELD_BACK: &str = "held back, with its CPU idle";
 
+/// In the place of a system call: none is made.
+pub const FAULTS: &str = "page faults and interrupts";
+
 /// In the place of the thing that a thread waits for: the time-out of a call that waits for
 /// several.
 pub const TIME_OUT: &str = "until its time is over";

@@ -29,7 +29,8 @@ mod time;
 use brief::brief;
 pub use brief::{BRIEF_VERSION, for_tables};
 pub use budget::{
-    Budget, BudgetRow, End, HELD_BACK, LOOKS, SharedAddress, TIME_OUT, ThreadBudget, ThreadState,
+    Budget, BudgetRow, End, FAULTS, HELD_BACK, LOOKS, SharedAddress, TIME_OUT, ThreadBudget,
+    ThreadState,
 };
 pub use ends::{EngineRecord, LinkRecord, StageRecord, TcpInfoRecord, WrongBytes};
 pub use environment::Environment;

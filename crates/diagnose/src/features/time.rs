@@ -1,7 +1,7 @@
 //! Shares of the time of a unit of work, by what it goes to in the end: those of the budget of one
 //! run stand for all runs.
 
-use millstream_record::{Budget, BudgetRow, SharedAddress, TIME_OUT, ThreadState};
+use millstream_record::{Budget, BudgetRow, FAULTS, SharedAddress, TIME_OUT, ThreadState};
 
 use super::distance;
 use crate::budget::ends;
@@ -19,7 +19,7 @@ const KINDS: [(&str, Is); 12] = [
     }),
     ("time_cpu_wait_share", |one| one.row.state == ThreadState::Ready),
     ("time_look_up_share", |one| is_socket(one) && one.row.on.ends_with(":53")),
-    ("time_disk_share", |one| calls(one, &DISK) || is_file(one)),
+    ("time_disk_share", |one| calls(one, &DISK) || is_file(one) || is_mapped(one)),
     ("time_child_share", |one| calls(one, &["wait4", "waitid", "vfork"])),
     ("time_timer_share", |one| one.row.what.ends_with("nanosleep") || one.row.on == TIME_OUT),
     ("time_room_share", |one| {
@@ -85,6 +85,12 @@ fn is_file(one: &Use) -> bool {
     one.row.state == ThreadState::Blocked
         && !on.is_empty()
         && !others.iter().any(|other| on.starts_with(other))
+}
+
+/// Returns true for a page fault that waits for what no thread gives: memory that has to come from
+/// a file.
+fn is_mapped(one: &Use) -> bool {
+    one.row.state == ThreadState::Blocked && one.row.what == FAULTS
 }
 
 /// Returns the shares of the time of the first end of `clients`, as features of so many `runs`;
@@ -165,7 +171,8 @@ mod tests {
             (OwnCode, "runtime.gcDrain", "", 0, 3.0),
             (Kernel, "fdatasync", "", 0, 4.0),
             (Blocked, "fdatasync", "journal", 0, 8.0),
-            (Blocked, "read", "prices", 0, 3.0),
+            (Blocked, "read", "prices", 0, 2.0),
+            (Blocked, FAULTS, "", 0, 1.0),
             (Blocked, "write", "pipe 7", 0, 1.0),
             (Asleep, "wait4", "", 0, 5.0),
             (Asleep, "clock_nanosleep", "", 0, 12.0),

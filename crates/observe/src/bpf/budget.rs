@@ -186,7 +186,7 @@ pub(super) fn uses() -> [Use; 512] {
 /// Returns the name of a system call, or of what stands in its place.
 pub fn call_name(call: u16) -> String {
     match call {
-        FAULT => "page faults and interrupts".to_owned(),
+        FAULT => millstream_record::FAULTS.to_owned(),
         KERNEL_THREAD => "a thread of the kernel".to_owned(),
         OWN => "own code".to_owned(),
         _ => match Sysno::new(usize::from(call)) {
