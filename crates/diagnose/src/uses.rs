@@ -219,11 +219,19 @@ impl<'a> Walk<'a> {
         let mut next = Place { from: Some(thread.thread), depth: at.depth + 1, ..at.clone() };
         if !self.is_same(thread.process, other.process) {
             next.path.push(self.group(other.process));
-            next.behind = None;
+            next.behind.take_if(|(lock, _)| !self.is_shared(thread.process, lock));
         } else if row.on.starts_with("lock ") {
             next.behind = Some((row.on.clone(), other.thread));
         }
         next
+    }
+
+    /// Returns true for a lock for which several threads of a process wait: what its holder waits
+    /// for outside the process keeps the others waiting for it. Where one sleeps for itself, the
+    /// other hands something over.
+    fn is_shared(&self, process: u32, lock: &str) -> bool {
+        let own = self.budget.threads.iter().filter(|one| one.process == process);
+        own.filter(|one| one.rows.iter().any(|row| row.on == lock)).count() > 1
     }
 
     /// Returns the rows of a thread that count for those that wait for it; all of them where none
@@ -505,6 +513,31 @@ mod tests {
         let all = told(threads, &[]);
         let rest = all.iter().find(|one| one.0 == [1, 2, 1] && one.1 == "clock_nanosleep");
         assert!(rest.is_some_and(|one| one.2 > 0.25), "{all:?}");
+    }
+
+    #[test]
+    fn a_lock_of_several_stays_a_lock_where_its_holder_waits_for_another_program() {
+        let behind = |lock: [&str; 2]| {
+            let waits =
+                |lock| vec![row(Asleep, "futex", lock, 3, 8.0), row(OwnCode, "ask", "", 0, 2.0)];
+            let holds = vec![row(Asleep, "recvfrom", "", 9, 9.0), row(OwnCode, "ask", "", 0, 1.0)];
+            let server =
+                vec![row(Asleep, "clock_nanosleep", "", 0, 9.0), row(Kernel, "read", "", 0, 1.0)];
+            let threads = vec![
+                thread(1, 1, waits(lock[0])),
+                thread(1, 2, waits(lock[1])),
+                thread(1, 3, holds),
+                thread(2, 9, server),
+            ];
+            let budget = Budget { width_s: 10.0, threads, ..Budget::default() };
+            let all = uses(&budget, &[1, 2]).all;
+            assert_eq!((&all[0].row.what[..], &all[0].path[..]), ("clock_nanosleep", &[1, 2][..]));
+            all[0].behind.clone()
+        };
+        let pool = "lock 0x10";
+        assert_eq!(behind([pool, pool]), Some((pool.to_owned(), 3)));
+        // Each has a word of its own, as threads have that are parked.
+        assert_eq!(behind([pool, "lock 0x900"]), None);
     }
 
     #[test]

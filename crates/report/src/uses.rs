@@ -140,7 +140,7 @@ impl Told<'_> {
         if let Some((lock, thread)) = self.behind {
             let _ = write!(
                 text,
-                ", while others wait for its {lock}, of which {} lets go",
+                ", while others wait for {lock}, of which {} lets go",
                 budget.name(*thread)
             );
         }
