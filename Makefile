@@ -163,6 +163,6 @@ truth: build     ## whether investigate names causes that are made on purpose (T
 	scripts/truth $(TRUTH_FLAGS)
 
 rigs: build      ## whether it names causes in programs that outsiders wrote (RIGS_FLAGS: NAME, --both, --list)
-	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables go:golang node:nodejs haproxy:haproxy nginx:nginx memcached:memcached
+	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables go:golang node:nodejs haproxy:haproxy nginx:nginx memcached:memcached redis-server:redis-server psql:postgresql strace:strace
 	@scripts/need python3:python3 cc:gcc
 	scripts/rigs/run $(RIGS_FLAGS)
