@@ -114,7 +114,9 @@ pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
         values: vec![Some(share); runs],
     };
     let is_between = |one: &&Use| {
-        let last = one.path.last().and_then(|process| budget.ends.get(process));
+        // Not the first end itself, which may be connected both ways.
+        let last = one.path.iter().skip(1).next_back();
+        let last = last.and_then(|process| budget.ends.get(process));
         last.is_some_and(|end| end.accepts && end.connects)
     };
     let between = all.iter().filter(is_between).fold(0.0, |sum, one| sum + one.share);
@@ -198,7 +200,7 @@ mod tests {
         };
         let threads = vec![thread(1, &rows), thread(2, &of_server)];
         let proxy = End { accepts: true, connects: true, ..End::default() };
-        let ends = [(2, proxy)].into();
+        let ends = [(1, proxy.clone()), (2, proxy)].into();
         let budget = Budget { width_s: 100.0, threads, ends, ..Budget::default() };
         let found = of_time(&budget, &[1], 8);
         assert!(found.iter().all(|one| one.values.len() == 8));
