@@ -14,12 +14,11 @@ cleanup() { rm -rf "$DATA"; }
 chown postgres "$DATA" || exit 1
 # shellcheck disable=SC2086
 (cd / && $as_postgres $PROGRAMS/initdb -D $DATA -A trust -E UTF8 --locale=C) >initdb.log 2>&1 || exit 1
-eval "$POSTGRES" >fill.log 2>&1 &
+eval "exec $POSTGRES" >fill.log 2>&1 &
 FILLS=$!
 sleep 2
 psql -h 127.0.0.1 -p 19111 -U postgres -qc 'create table stock (id int primary key, n int) with (fillfactor=20);
     insert into stock select i, 1000000 from generate_series(1, 8) i'
-kill -INT $FILLS
-wait $FILLS
+stop $FILLS
 READY_S=1.5
 investigate "$POSTGRES" "" python3 "$RIGS/src/buyers.py" 19111 "$(pick 1 0)"
