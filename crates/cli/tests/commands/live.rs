@@ -350,7 +350,7 @@ fn sockets_are_chosen_ordered_and_told_with_whose_they_are() {
     assert!(text.lines().nth(1).unwrap().contains(&owner), "{text}");
 }
 
-/// Of ten thousand sockets each is an object in a line of its own, of an engine and of the kernel.
+/// `ss` writes each of ten thousand sockets, an engine's or the kernel's, as an object in a line.
 #[test]
 fn very_many_sockets_are_a_line_of_json_each() {
     const COUNT: usize = 10_000;

@@ -283,7 +283,7 @@ mod tests {
         run
     }
 
-    /// What a socket of the kernel has says the same as an engine's queue.
+    /// The queue of a kernel's socket gives the same features as an engine's queue.
     #[test]
     fn a_queue_of_the_kernel_is_seen_as_well() {
         let steps = |read_in: &dyn Fn(u64) -> u64| -> Vec<[u64; 3]> {

@@ -163,8 +163,8 @@ mod tests {
     use super::*;
     use millstream_testbed::privilege;
 
-    /// A stage comes back where it says: of what is refused or only looked up no datagram leaves,
-    /// and of each of the others one.
+    /// A stage comes back where it says: a call that is refused or only looks up sends no datagram,
+    /// and each of the others sends one.
     #[test]
     fn each_stage_comes_back_behind_itself() {
         if !privilege::may_make_namespaces() {

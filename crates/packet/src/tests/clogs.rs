@@ -130,7 +130,7 @@ fn a_limit_of_payload_holds_a_frame_for_each_byte_and_the_cure_fits_them_into_fe
     let (mut queue, _) = queue(&pool, (100, 1), 100);
     let one = Packet::from_slice(&pool, 0, b"x").unwrap();
     assert_eq!(queue.append(one).unwrap_err().0.len(), 1);
-    // What is copied in counts as little: while frames are free there is room up to the limit.
+    // Copied bytes count as little: while frames are free, the queue has room up to its limit.
     let (mut queue, _) = self::queue(&pool, (100, 1), FRAME_HELD_BYTES + 100);
     let room = queue.room_behind();
     assert_eq!(queue.write(&pool, &vec![7; room + 50]), room + 50);

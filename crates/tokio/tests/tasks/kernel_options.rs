@@ -126,7 +126,7 @@ async fn segments_are_no_larger_than_was_said_either_way() {
     assert!(mss <= f64::from(MOST), "{mss}");
 }
 
-/// Of a connection whose data nobody reads yet: what is read is acknowledged by that.
+/// Nobody reads the connection's data yet: a read acknowledges what it takes by itself.
 #[tokio::test]
 async fn a_quick_ack_waits_for_no_reader() {
     let Some(host) = Host::start().await else { return };
