@@ -301,7 +301,8 @@ impl<'a> Walk<'a> {
     fn add(&mut self, at: &Place, row: BudgetRow, share: f64) {
         let with = row.with.filter(|_| row.state == ThreadState::Ready);
         let is_same = |one: &&mut Use| {
-            one.path == at.path
+            // What is done behind a lock is another use than the same without one.
+            (&one.path, one.behind.is_some()) == (&at.path, at.behind.is_some())
                 && (one.row.state, &one.row.what, &one.row.on, one.row.with)
                     == (row.state, &row.what, &row.on, with)
         };
@@ -531,13 +532,16 @@ mod tests {
             ];
             let budget = Budget { width_s: 10.0, threads, ..Budget::default() };
             let all = uses(&budget, &[1, 2]).all;
-            assert_eq!((&all[0].row.what[..], &all[0].path[..]), ("clock_nanosleep", &[1, 2][..]));
-            all[0].behind.clone()
+            let rests = all.into_iter().filter(|one| one.row.what == "clock_nanosleep");
+            let round = |share: f64| (share * 100.0).round() as u32;
+            rests.map(|one| (round(one.share), one.behind)).collect::<Vec<_>>()
         };
         let pool = "lock 0x10";
-        assert_eq!(behind([pool, pool]), Some((pool.to_owned(), 3)));
+        // Its holder waits for the other program itself, too.
+        let shared = [(43, Some((pool.to_owned(), 3))), (27, None)];
+        assert_eq!(behind([pool, pool]), shared);
         // Each has a word of its own, as threads have that are parked.
-        assert_eq!(behind([pool, "lock 0x900"]), None);
+        assert_eq!(behind([pool, "lock 0x900"]), [(70, None)]);
     }
 
     #[test]
