@@ -1,7 +1,7 @@
 #!/bin/bash
 # A synchronized method that waits for 1 ms inside, for 16 connections of a thread each (Java); healthy waits outside the lock.
 # causes: own-lock
-# row: java.* lock
+# row: java.* lock 0x
 # needs: javac java
 . "$RIGS/lib.sh"
 READY_S=1.5

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Eight buyers update one row (healthy: a row each), in transactions that the client keeps open for 2 ms in both modes.
 # causes: own-lock own-timer
-# row: postgres
+# row: for which postgres.* waits.* sleeps in clock_nanosleep
 # needs: psql
 . "$RIGS/lib.sh"
 as_postgres="setpriv --reuid=postgres --regid=postgres --clear-groups"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The sender has SO_SNDBUF of 16 KiB on a path of 10 ms there and back, a wire of TUN devices (Python to Perl).
 # causes: send-buffer
-# row: perl.* sleeps in read|sleeps in send
+# row: python3.* sleeps in send
 # needs: ip perl
 . "$RIGS/lib.sh"
 for n in rig-buf-s rig-buf-c; do ip netns del $n 2>/dev/null; ip netns add $n; ip -n $n link set lo up; done

@@ -1,7 +1,7 @@
 #!/bin/bash
 # memcached has strace fastened to it by its start script.
 # causes: traced
-# row: memcached.* is (ready without a CPU|in the kernel)|memcached.* sleeps
+# row: memcached.*tracer
 # needs: memcached strace
 . "$RIGS/lib.sh"
 cat >memcached-traced <<'END'
