@@ -2,12 +2,13 @@
  *
  *   truth_load serve MODE [options]      the other end; ends when it is killed
  *   truth_load MODE [options]            prints `figure N`: of stream and udp bits/s, of rr and crr transactions/s, of burst
- *                                        those in a second without the pauses
+ *                                        those in a second without the pauses, of batches bits/s
  *
- * MODE: stream, rr, crr, udp, burst (a megabyte, and a byte in answer, after each pause). Options: -a ADDRESS, -t SECONDS, -b BACKLOG, -m BYTES (allocated anew for each read),
+ * MODE: stream, rr, crr, udp, burst (a megabyte, and a byte in answer, after each pause), batches (from 64 KiB to 4 MiB, the
+ * larger ones later, with a byte in answer to each). Options: -a ADDRESS, -t SECONDS, -b BACKLOG, -m BYTES (allocated anew for each read),
  * -n (requests in two writes, Nagle's algorithm on), -T THREADS that share one UDP socket, -w MICROSECONDS between two
  * reads, or two writes of a stream, -c BYTES for each read or write of a stream, -R and -S BYTES of socket buffers,
- * -F FILTERS that each system call passes. `truth_load relay -a ADDRESS -o ADDRESS` stands before a server at the other
+ * -F FILTERS that each system call passes, -p (looks at all that is queued before each read of batches). `truth_load relay -a ADDRESS -o ADDRESS` stands before a server at the other
  * address. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -26,10 +27,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PORT = 5999, CHUNK = 128 << 10, DATAGRAM = 64, BURST = 1 << 20 };
+enum { PORT = 5999, CHUNK = 128 << 10, DATAGRAM = 64, BURST = 1 << 20, BATCH = 1 << 16, LEVELS = 7 };
 static const char *address = "127.0.0.1", *other = "127.0.0.2";
 static double seconds = 1;
-static int backlog = 4096, fresh_bytes, nagle, threads = 1, pause_us, receive_buffer, send_buffer, chunk = CHUNK;
+static int backlog = 4096, fresh_bytes, nagle, peeks, threads = 1, pause_us, receive_buffer, send_buffer, chunk = CHUNK;
 
 static double now(void) {
   struct timespec t;
@@ -74,6 +75,16 @@ static void *serve_one(void *argument) {
   if (all(fd, &mode, 1, 1) == 0 && mode == 'b') {
     while (all(fd, buffer, BURST, 1) == 0 && all(fd, request, 1, 0) == 0) {
     }
+  } else if (mode == 'g') {
+    char *queued = malloc(BATCH << LEVELS);
+    for (size_t left; all(fd, (char *)&left, sizeof left, 1) == 0; all(fd, request, 1, 0))
+      while (left) {
+        if (peeks) recv(fd, queued, BATCH << LEVELS, MSG_PEEK);
+        ssize_t n = read(fd, buffer, left < (size_t)chunk ? left : (size_t)chunk);
+        if (n <= 0) return NULL;
+        left -= n;
+      }
+    free(queued);
   } else if (mode == 's') {
     for (ssize_t n = 1; n > 0;) {
       char *into = fresh_bytes ? malloc(fresh_bytes) : buffer;
@@ -220,9 +231,9 @@ int main(int words, char **word) {
   signal(SIGPIPE, SIG_IGN);
   int is_server = words > 1 && !strcmp(word[1], "serve");
   if (is_server) words--, word++;
-  if (words < 2) return fprintf(stderr, "truth_load [serve] stream|rr|crr|udp [options]\n"), 2;
+  if (words < 2) return fprintf(stderr, "truth_load [serve] stream|rr|crr|udp|burst|batches [options]\n"), 2;
   const char *mode = word[1];
-  for (int option; (option = getopt(words - 1, word + 1, "a:t:b:m:nT:c:w:R:S:o:F:")) != -1;) {
+  for (int option; (option = getopt(words - 1, word + 1, "a:t:b:m:nT:c:w:R:S:o:F:p")) != -1;) {
     switch (option) {
       case 'a': address = optarg; break;
       case 't': seconds = atof(optarg); break;
@@ -235,6 +246,7 @@ int main(int words, char **word) {
       case 'R': receive_buffer = atoi(optarg); break;
       case 'S': send_buffer = atoi(optarg); break;
       case 'o': other = optarg; break;
+      case 'p': peeks = 1; break;
       case 'F': filter_calls(atoi(optarg)); break;
       default: return 2;
     }
@@ -267,6 +279,14 @@ int main(int words, char **word) {
         break;
       }
       usleep(pause_us);
+    }
+  } else if (!strcmp(mode, "batches")) {
+    int fd = connected('g');
+    char *bytes = calloc(1, BATCH << LEVELS), answer;
+    for (double at; (at = now()) < end;) {
+      size_t size = (size_t)BATCH << (int)(LEVELS * (at - begin) / seconds);
+      if (all(fd, (char *)&size, sizeof size, 0) || all(fd, bytes, size, 0) || all(fd, &answer, 1, 1)) fail("batch");
+      figure += size * 8.0;
     }
   } else if (!strcmp(mode, "udp")) {
     struct sockaddr_in at = place();
