@@ -7,10 +7,15 @@
 //! the kernel counted go before those that samples show, and these before mere circumstances. The
 //! product is the rank.
 //!
+//! Some causes say where the time goes and not why, as the programs' own code. A cause that says why
+//! has the rank of such a one, if it takes a sixth at least.
+//!
 //! A cause that limits the slowest runs and not the fastest is why they differ, too: it fits the
 //! runs of the slowest group by themselves, it does not fit those of the fastest, and a feature
 //! that it reads is shown to go with the groups. It is listed among those that separate, with what
 //! it takes more of the slowest.
+
+use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
@@ -70,13 +75,26 @@ pub struct Rank {
     /// Causes that fit, too, and of which this one is a consequence, with what each of them
     /// explains of the share.
     pub follows_from: Vec<(String, f64)>,
+    /// The cause that fits, too, and of which this one says why, with its rank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_of: Option<(String, f64)>,
 }
 
 impl Rank {
-    /// Returns the part of the share that other causes leave, weighed by its proof: from 0 to 1.
+    /// Returns the rank, from 0 to 1.
     pub fn value(&self) -> f64 {
+        self.why_of.as_ref().map_or(0.0, |(_, value)| *value).max(self.own_value())
+    }
+
+    /// Returns the part of the share that other causes leave, weighed by its proof: from 0 to 1.
+    fn own_value(&self) -> f64 {
+        self.left() * self.proof.strength()
+    }
+
+    /// Returns the part of the share that other causes leave.
+    fn left(&self) -> f64 {
         let explained: f64 = self.follows_from.iter().map(|(_, share)| share).sum();
-        (self.share - explained).max(0.0) * self.proof.strength()
+        (self.share - explained).max(0.0)
     }
 }
 
@@ -123,7 +141,7 @@ pub fn suspects(
                 let rank = Rank {
                     share: scene.share(cause, strength(cause, &shown.separation)),
                     proof: cause.proof,
-                    follows_from: vec![],
+                    ..Rank::default()
                 };
                 shown.fits.push(Fit { cause: cause.clone(), evidence, counter, rank });
             }
@@ -132,16 +150,20 @@ pub fn suspects(
             Look::Broken(why) => shown.broken.push((cause.id.clone(), why)),
         }
     }
-    take_off_consequences(&mut shown.fits);
+    weigh(&mut shown.fits);
     if let [slowest, .., fastest] = slowest_first.as_slice() {
         let of = |group: &Mode| Scene::new(&of_runs(features, group), &[], &Separation::default());
         let mut more = only_slowest([of(slowest), of(fastest)], catalogue, &shown.separation);
-        take_off_consequences(&mut more);
+        weigh(&mut more);
         shown.fits.extend(more);
     }
-    shown.fits.sort_by(|a, b| b.rank.value().total_cmp(&a.rank.value()));
+    let order = |fit: &Fit| (fit.rank.value(), fit.rank.own_value());
+    shown.fits.sort_by(|a, b| order(b).partial_cmp(&order(a)).unwrap_or(Ordering::Equal));
     shown
 }
+
+/// Share from which on a cause that says why has the rank of the one that says where.
+const WHY_LEAST: f64 = 1.0 / 6.0;
 
 /// Share that a cause takes more of the slowest runs than of the fastest, below which it is not
 /// listed as why they differ.
@@ -173,7 +195,7 @@ fn only_slowest(
             return None;
         }
         let more = slowest.share(cause, None) - fastest.share(cause, None);
-        let rank = Rank { share: more, proof: cause.proof, follows_from: vec![] };
+        let rank = Rank { share: more, proof: cause.proof, ..Rank::default() };
         let evidence = format!("Of the slowest runs, and not of the fastest: {evidence}");
         let cause = Cause { kind: Kind::Separates, ..cause.clone() };
         (more >= MORE_LEAST).then_some(Fit { cause, evidence, counter, rank })
@@ -182,16 +204,21 @@ fn only_slowest(
 }
 
 /// Notes with each cause of which others that it follows from, by the shares that these have
-/// themselves.
-fn take_off_consequences(fits: &mut [Fit]) {
-    let deeper: Vec<(String, f64, Vec<String>)> = fits
-        .iter()
-        .map(|fit| (fit.cause.id.clone(), fit.rank.share, fit.cause.explains.clone()))
-        .collect();
+/// themselves, and of which it says why.
+fn weigh(fits: &mut [Fit]) {
+    let all = fits.to_vec();
     for fit in fits {
-        let follows = deeper.iter().filter(|(.., explains)| explains.contains(&fit.cause.id));
-        let share = fit.rank.share;
-        fit.rank.follows_from = follows.map(|(id, of, _)| (id.clone(), of.min(share))).collect();
+        let (id, share) = (&fit.cause.id, fit.rank.share);
+        let explains =
+            |one: &&Fit| one.cause.explains.contains(id) || one.cause.says_why.contains(id);
+        let deeper = all.iter().filter(explains);
+        fit.rank.follows_from =
+            deeper.map(|one| (one.cause.id.clone(), one.rank.share.min(share))).collect();
+        if fit.rank.left() >= WHY_LEAST {
+            let wholes = all.iter().filter(|one| fit.cause.says_why.contains(&one.cause.id));
+            let wholes = wholes.map(|one| (one.cause.id.clone(), one.rank.value()));
+            fit.rank.why_of = wholes.max_by(|a, b| a.1.total_cmp(&b.1));
+        }
     }
 }
 
@@ -258,6 +285,26 @@ mod tests {
         let more = |id| cause(id, "0.6", "proof = \"counted\"\nexplains = [\"window\"]");
         let found = names(&[window, more("b"), more("c")]);
         assert_eq!(found, of(&[("b", 0.6), ("c", 0.6), ("window", 0.0)]));
+    }
+
+    #[test]
+    fn what_says_why_has_the_rank_of_what_says_where() {
+        let place = cause("where", "a.median", "proof = \"timed\"");
+        let other = cause("other", "0.6", "proof = \"counted\"");
+        let why = |share, more: &str| {
+            let more = format!("proof = \"sampled\"\nsays_why = [\"where\"]\n{more}");
+            cause("why", share, &more)
+        };
+        let all = |why| names(&[place.clone(), other.clone(), why]);
+        let found = all(why("0.24", ""));
+        assert_eq!(found, of(&[("why", 0.8), ("other", 0.6), ("where", 0.56)]));
+        // It takes too little, or nothing that another cause leaves.
+        let found = all(why("0.16", ""));
+        assert_eq!(found, of(&[("where", 0.64), ("other", 0.6), ("why", 0.12)]));
+        let deeper = Cause { explains: vec!["why".into()], ..other.clone() };
+        let found = names(&[place.clone(), deeper, why("0.24", "")]);
+        assert_eq!(found, of(&[("other", 0.6), ("where", 0.56), ("why", 0.0)]));
+        assert_eq!(names(&[other.clone(), why("0.24", "")])[1], ("why".to_owned(), 0.18));
     }
 
     /// Runs of two speeds; `a` is `slow` in the slower ones and `fast` in the others.

@@ -208,6 +208,9 @@ pub struct Cause {
     /// Causes that this one makes by itself: their shares count by what this one leaves of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explains: Vec<String>,
+    /// Causes that say where the time goes: this one says why, and goes before them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub says_why: Vec<String>,
     /// The sentence that speaks for it.
     pub evidence: String,
     /// A table of the run with the budget whose rows say who it is.
@@ -556,7 +559,7 @@ mod tests {
                 .map(|share| environment().compile_expression(share).unwrap().eval(&scene.values));
             let share = share.map(|value| value.and_then(f64::try_from));
             assert!(share.is_none_or(|value| value.is_ok_and(f64::is_finite)), "{name}: its share");
-            for other in &cause.explains {
+            for other in cause.explains.iter().chain(&cause.says_why) {
                 assert!(
                     BUILT_IN.iter().any(|(known, _)| known == other),
                     "{name} explains {other}"

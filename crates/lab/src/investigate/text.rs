@@ -181,6 +181,9 @@ impl Suspect {
         for (cause, share) in self.rank.follows_from.iter().filter(|(_, share)| *share > 0.005) {
             let _ = write!(line, " Of that {} may follow from {cause}.", percent(*share));
         }
+        if let Some((cause, _)) = &self.rank.why_of {
+            let _ = write!(line, " It stands before {cause}, of which it says why.");
+        }
         Some(line)
     }
 

@@ -33,6 +33,7 @@ pub(super) fn suspect(force: &Force) -> Suspect {
         share_of: None,
         proof: Proof::Circumstance,
         explains: vec![],
+        says_why: vec![],
         evidence: "You had it tried.".to_owned(),
         who: None,
         counter: None,
