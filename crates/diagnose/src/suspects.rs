@@ -7,8 +7,8 @@
 //! the kernel counted go before those that samples show, and these before mere circumstances. The
 //! product is the rank.
 //!
-//! Some causes say where the time goes and not why, as the programs' own code. A cause that says why
-//! has the rank of such a one, if it takes a sixth at least.
+//! Some causes say where the time goes and not why, as the programs' own code. A cause that says
+//! why has the rank of such a one, if it takes a sixth at least.
 //!
 //! A cause that limits the slowest runs and not the fastest is why they differ, too: it fits the
 //! runs of the slowest group by themselves, it does not fit those of the fastest, and a feature

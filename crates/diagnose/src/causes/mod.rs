@@ -105,6 +105,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("one-cpu-receives", include_str!("one-cpu-receives.toml")),
     ("flows-on-one-queue", include_str!("flows-on-one-queue.toml")),
     ("uneven-workers", include_str!("uneven-workers.toml")),
+    ("threads-share-a-cpu", include_str!("threads-share-a-cpu.toml")),
     ("process-between", include_str!("process-between.toml")),
 ];
 
@@ -538,6 +539,42 @@ mod tests {
         assert_eq!(force("levels = [\"a\", \"b\"]").unwrap().force.len(), 1);
         let cause = Cause::parse("x", &CAUSE.replace("spread > 0.3", "width > 0.3")).unwrap();
         assert!(matches!(scene(|run| (run % 2) as f64).look(&cause), Look::Broken(_)));
+    }
+
+    fn fits(id: &str, features: &[(&str, f64)]) -> bool {
+        let of = |(name, value): &(&str, f64)| Feature {
+            name: (*name).to_owned(),
+            distance: 0,
+            values: vec![Some(*value); 8],
+        };
+        let features: Vec<Feature> = features.iter().map(of).collect();
+        let cause = built_in().into_iter().find(|one| one.id == id).unwrap();
+        let scene = Scene::new(&features, &[], &Separation::default());
+        matches!(scene.look(&cause), Look::Fits { .. })
+    }
+
+    #[test]
+    fn an_accept_queue_is_the_loads_where_a_process_of_it_accepts() {
+        let overflows = ("listen_overflows_per_s", 9.0);
+        let of = |ends| fits("listen-overflow", &[overflows, ("accepting_ends", ends)]);
+        assert_eq!([of(0.0), of(1.0), fits("listen-overflow", &[overflows])], [false, true, true]);
+    }
+
+    #[test]
+    fn work_on_one_cpu_is_a_cause_where_another_one_is_idle() {
+        let of = |waits, interrupted, busiest, others| {
+            let features = [
+                ("waits_behind_own_share", waits),
+                ("interrupted_time_share", interrupted),
+                ("busiest_cpu_share", busiest),
+                ("other_cpus_busy_share", others),
+            ];
+            fits("threads-share-a-cpu", &features)
+        };
+        assert!(of(0.5, 0.0, 1.0, 0.1) && of(0.0, 0.4, 1.0, 0.1));
+        assert!(!of(0.5, 0.4, 1.0, 0.9), "no CPU is idle");
+        assert!(!of(0.0, 0.4, 0.7, 0.1), "its CPU is not full");
+        assert!(!of(0.1, 0.1, 1.0, 0.1));
     }
 
     #[test]

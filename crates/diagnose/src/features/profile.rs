@@ -122,6 +122,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "__cgroup_bpf_run_filter_skb",
         ],
     ),
+    (INTERRUPTED, &["irq_exit_rcu", "__irq_exit_rcu", "irq_exit"]),
     ("system_call_filter_time_share", &["__secure_computing", "__seccomp_filter"]),
     // Of a connect().
     ("port_search_time_share", &["__inet_hash_connect", "inet_hash_connect"]),
@@ -145,6 +146,8 @@ const SCHEDULER: &[&str] = &[
     "sched_balance_rq",
     "load_balance",
 ];
+/// The feature of packets that interrupts take in, in the time of the ends' own threads.
+const INTERRUPTED: &str = "interrupted_time_share";
 /// The feature of writing to a disk, which others do.
 const OF_ANYBODY: &str = "writing_time_share";
 
@@ -174,7 +177,12 @@ pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
         let of_anybody = *feature == OF_ANYBODY;
         let all = count(of_anybody, &|_| true);
         let part = count(of_anybody, &|one| {
-            is_in(one, functions) && !(*feature == SPINNING && is_in(one, SCHEDULER))
+            let is_of_it = match *feature {
+                SPINNING => !is_in(one, SCHEDULER),
+                INTERRUPTED => is_in(one, RECEIVING) && ends.contains(&one.process()),
+                _ => true,
+            };
+            is_of_it && is_in(one, functions)
         });
         if all >= SAMPLES_LEAST {
             seen.put(*feature, part as f64 / all as f64, distance::MACHINE);
@@ -321,6 +329,14 @@ mod tests {
         let before = run.probes.workers.replace([("client".to_owned(), worker)].into());
         assert_eq!(of(&run, "lock_spin_time_share"), Some(25.0 / 150.0));
         assert_eq!(of(&run, "program_lock_time_share"), Some(100.0 / 150.0));
+        // Packets that an interrupt takes in are the end's loss, not those of its system call.
+        let activity = run.probes.kernel.as_mut().unwrap();
+        activity.profile.extend([
+            stack("p main irq_exit_rcu_[k] net_rx_action_[k]", 30),
+            stack("p tcp_sendmsg_[k] do_softirq_[k] net_rx_action_[k]", 20),
+            stack("idle irq_exit_rcu_[k] net_rx_action_[k]", 50),
+        ]);
+        assert_eq!(of(&run, "interrupted_time_share"), Some(30.0 / 250.0));
         run.probes.workers = before;
         run.probes.kernel.as_mut().unwrap().profile.truncate(5);
         let lost = |run: &mut RunRecord, count| {

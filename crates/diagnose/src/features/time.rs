@@ -1,7 +1,11 @@
 //! Shares of the time of a unit of work, by what it goes to in the end: those of the budget of one
 //! run stand for all runs.
 
-use millstream_record::{Budget, BudgetRow, FAULTS, SharedAddress, TIME_OUT, ThreadState};
+use std::collections::BTreeSet;
+
+use millstream_record::{
+    Budget, BudgetRow, FAULTS, SharedAddress, TIME_OUT, ThreadBudget, ThreadState,
+};
 
 use super::distance;
 use crate::budget::ends;
@@ -39,6 +43,14 @@ const BETWEEN: &str = "time_between_share";
 /// The features of workers who share an address: [`workers`].
 const BUSIEST: &str = "busiest_worker_share";
 const UNEVEN: &str = "uneven_worker_share";
+/// The longest wait of a thread for a CPU that its own program has: [`behind_own`].
+const BEHIND_OWN: &str = "waits_behind_own_share";
+/// Processes of the load and at the other ends of its connections that accept some.
+const ACCEPTING: &str = "accepting_ends";
+/// A wait for a CPU that is shorter ends before another one is awake.
+const WAKE_UP_S: f64 = 5e-5;
+/// Beginning of the names of the kernel's threads that take in packets.
+const TAKES_IN: &str = "ksoftirqd/";
 /// The rest of the work in the kernel.
 const SYSTEM_CALLS: &str = "time_system_call_share";
 
@@ -96,7 +108,8 @@ fn is_mapped(one: &Use) -> bool {
 /// Returns the shares of the time of the first end of `clients`, as features of so many `runs`;
 /// none where nothing is known of its time.
 pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
-    let all = uses(budget, &ends(budget, clients)).all;
+    let load = ends(budget, clients);
+    let all = uses(budget, &load).all;
     if all.is_empty() {
         return vec![];
     }
@@ -122,8 +135,34 @@ pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
     let between = all.iter().filter(is_between).fold(0.0, |sum, one| sum + one.share);
     let of_kinds = names.map(|name| feature(name, share(name)));
     let (busiest, uneven) = workers(budget);
-    let more = [feature(BETWEEN, between), feature(BUSIEST, busiest), feature(UNEVEN, uneven)];
-    of_kinds.chain(more).collect()
+    let peers = load.iter().filter_map(|one| budget.ends.get(one)).flat_map(|end| &end.peers);
+    let met: BTreeSet<&u32> = load.iter().chain(peers).collect();
+    let accepts = |one: &&&u32| budget.ends.get(**one).is_some_and(|end| end.accepts);
+    let more = [
+        (BETWEEN, between),
+        (BUSIEST, busiest),
+        (UNEVEN, uneven),
+        (BEHIND_OWN, behind_own(budget, &load)),
+        (ACCEPTING, met.iter().filter(accepts).count() as f64),
+    ];
+    of_kinds.chain(more.map(|(name, share)| feature(name, share))).collect()
+}
+
+/// Returns the longest part of the time for which a thread of the load was ready while another one
+/// of its process had its CPU, or the kernel's that takes in packets.
+fn behind_own(budget: &Budget, load: &[u32]) -> f64 {
+    let waits_s = |thread: &ThreadBudget| -> f64 {
+        let has_it = |row: &&BudgetRow| {
+            let takes_in =
+                |with: u32| budget.names.get(&with).is_some_and(|name| name.starts_with(TAKES_IN));
+            let is_long = row.s >= WAKE_UP_S * row.count as f64;
+            let with = row.with.filter(|_| row.state == ThreadState::Ready && is_long);
+            with.is_some_and(|with| with == thread.process || takes_in(with))
+        };
+        thread.rows.iter().filter(has_it).map(|row| row.s).sum()
+    };
+    let of_load = budget.threads.iter().filter(|one| load.contains(&one.process));
+    of_load.map(waits_s).fold(0.0, f64::max) / budget.width_s.max(f64::MIN_POSITIVE)
 }
 
 /// Returns the part of the time for which the busiest of those who share an address was on a CPU,
@@ -208,6 +247,7 @@ mod tests {
         let shares: BTreeMap<&str, i32> =
             found.iter().map(|one| (one.name.as_str(), percent(one))).collect();
         let expected = [
+            ("accepting_ends", 200),
             ("busiest_worker_share", 0),
             ("time_between_share", 60),
             ("time_child_share", 5),
@@ -224,9 +264,32 @@ mod tests {
             ("time_timer_share", 14),
             ("time_wake_up_share", 4),
             ("uneven_worker_share", 0),
+            ("waits_behind_own_share", 0),
         ];
         assert_eq!(shares, expected.into());
         assert_eq!(of_time(&Budget::default(), &[1], 8), []);
+    }
+
+    #[test]
+    fn a_wait_behind_the_own_program_counts_where_it_is_longer_than_a_wake_up() {
+        let row = |with, s, count| BudgetRow {
+            state: ThreadState::Ready,
+            with: Some(with),
+            s,
+            count,
+            ..BudgetRow::default()
+        };
+        let of = |process, rows: Vec<BudgetRow>| {
+            let thread = ThreadBudget { process, rows, ..ThreadBudget::default() };
+            let names = [(8, "ksoftirqd/1".to_owned()), (9, "other".to_owned())].into();
+            let threads = vec![thread];
+            behind_own(&Budget { width_s: 10.0, threads, names, ..Budget::default() }, &[1])
+        };
+        // Behind its own threads, behind the kernel's, behind another program.
+        let rows = vec![row(1, 3.0, 15_000), row(8, 1.0, 500), row(9, 4.0, 1000)];
+        assert_eq!(of(1, rows.clone()), 0.4);
+        assert_eq!(of(2, rows), 0.0, "it is not of the load");
+        assert_eq!(of(1, vec![row(1, 3.0, 500_000)]), 0.0, "6 µs each");
     }
 
     #[test]
