@@ -135,10 +135,12 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The feature of spinning for a lock, and functions of the scheduler: a spin in them is for the
-/// queue of a CPU, which threads of any load share.
+/// The feature of spinning for a lock, and functions in which a spin is for no lock that threads of
+/// a load share: for the queue of a CPU, or of a reader for its own socket, which is still held by
+/// the delivery that woke it.
 const SPINNING: &str = "lock_spin_time_share";
-const SCHEDULER: &[&str] = &[
+const HANDED_OVER: &[&str] = &[
+    "sk_wait_data",
     "raw_spin_rq_lock_nested",
     "try_to_wake_up",
     "sched_ttwu_pending",
@@ -178,7 +180,7 @@ pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
         let all = count(of_anybody, &|_| true);
         let part = count(of_anybody, &|one| {
             let is_of_it = match *feature {
-                SPINNING => !is_in(one, SCHEDULER),
+                SPINNING => !is_in(one, HANDED_OVER),
                 INTERRUPTED => is_in(one, RECEIVING) && ends.contains(&one.process()),
                 _ => true,
             };
@@ -318,17 +320,18 @@ mod tests {
         activity.profile.push(stack("p std::sys::sync::mutex::futex::Mutex::lock_contended", 100));
         assert_eq!(of(&run, "program_lock_time_share"), Some(0.5));
         assert_eq!(of(&run, "allocator_time_share"), Some(0.0));
-        // Spins for the queue of a CPU are nobody's in particular, and others' work is not the ends'.
+        // Spins for the queue of a CPU or one's own socket are nobody's in particular, and others' work is not the ends'.
         let activity = run.probes.kernel.as_mut().unwrap();
         activity.profile.extend([
             stack("p tcp_sendmsg_[k] native_queued_spin_lock_slowpath_[k]", 25),
             stack("p try_to_wake_up_[k] native_queued_spin_lock_slowpath_[k]", 25),
+            stack("p sk_wait_data_[k] native_queued_spin_lock_slowpath_[k]", 25),
             stack("cc1 main", 900),
         ]);
         let worker = WorkerActivity { name: "p".to_owned(), ..WorkerActivity::default() };
         let before = run.probes.workers.replace([("client".to_owned(), worker)].into());
-        assert_eq!(of(&run, "lock_spin_time_share"), Some(25.0 / 150.0));
-        assert_eq!(of(&run, "program_lock_time_share"), Some(100.0 / 150.0));
+        assert_eq!(of(&run, "lock_spin_time_share"), Some(25.0 / 175.0));
+        assert_eq!(of(&run, "program_lock_time_share"), Some(100.0 / 175.0));
         // Packets that an interrupt takes in are the end's loss, not those of its system call.
         let activity = run.probes.kernel.as_mut().unwrap();
         activity.profile.extend([
@@ -336,7 +339,7 @@ mod tests {
             stack("p tcp_sendmsg_[k] do_softirq_[k] net_rx_action_[k]", 20),
             stack("idle irq_exit_rcu_[k] net_rx_action_[k]", 50),
         ]);
-        assert_eq!(of(&run, "interrupted_time_share"), Some(30.0 / 250.0));
+        assert_eq!(of(&run, "interrupted_time_share"), Some(30.0 / 275.0));
         run.probes.workers = before;
         run.probes.kernel.as_mut().unwrap().profile.truncate(5);
         let lost = |run: &mut RunRecord, count| {
