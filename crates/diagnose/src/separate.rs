@@ -3,10 +3,10 @@
 //! A feature is one number of each run: a CPU's share of soft interrupts, how often both ends ran
 //! on one CPU, bytes for each system call. The strength of a feature is the correlation of its
 //! ranks with the ranks of what it is to explain (Spearman; where that is two groups it is the
-//! rank-biserial correlation but for ties). How often chance alone gives the strongest of *all*
-//! features that strength is found by exchanging what is to be explained within blocks of runs (the
-//! single-step max-T of Westfall and Young, 1993): a p that counts in that many features were
-//! looked at.
+//! rank-biserial correlation but for ties). How often chance alone gives any of the features
+//! that are no stronger that strength is found by exchanging what is to be explained within blocks
+//! of runs (the step-down max-T of Westfall and Young, 1993): a p that counts in that many features
+//! were looked at.
 //!
 //! Features that say the same are shown once, as a family. Counters that grow with the result
 //! (bytes, packets) must be given per byte or per packet: otherwise each of them explains it.
@@ -106,11 +106,13 @@ fn separate_by(outcome: Outcome<'_>, features: &[Feature], draws: (u64, usize)) 
         } else if values.iter().any(|value| *value != values[0]) {
             let unit = standardised(&ranks(&values));
             let strength = correlation(&unit, &target);
-            usable.push(Usable { feature, values, unit, strength });
+            usable.push(Usable { feature, values, unit, strength, p: 1.0 });
         }
     }
     separation.looked_at = usable.len();
-    let strongest = strongest_by_chance(outcome, &target, &usable, draws);
+    usable.sort_by(|a, b| b.strength.abs().total_cmp(&a.strength.abs()));
+    let all = chances(outcome, &target, &usable, draws);
+    usable.iter_mut().zip(all).for_each(|(one, p)| one.p = p);
     // Rounded, so that features of equal strength are chosen between by how near they are to a
     // cause.
     let rank =
@@ -128,12 +130,10 @@ fn separate_by(outcome: Outcome<'_>, features: &[Feature], draws: (u64, usize)) 
         let is_same = |other: &Usable<'_>| dot(&head.unit, &other.unit).abs() >= FAMILY_CORRELATION;
         let (family, others): (Vec<_>, Vec<_>) = usable.into_iter().partition(is_same);
         usable = others;
-        let as_strong =
-            strongest.iter().filter(|&&chance| chance >= head.strength.abs() - 1e-12).count();
         separation.findings.push(Finding {
             feature: head.feature.name.clone(),
             strength: head.strength,
-            p: (as_strong + 1) as f64 / (strongest.len() + 1) as f64,
+            p: head.p,
             medians: medians_by_outcome(outcome.values, &head.values),
             members: family.into_iter().map(|one| one.feature.name.clone()).collect(),
         });
@@ -148,6 +148,7 @@ struct Usable<'a> {
     /// Its ranks with mean 0 and length 1, so that a product of two is their correlation.
     unit: Vec<f64>,
     strength: f64,
+    p: f64,
 }
 
 fn standardised(values: &[f64]) -> Vec<f64> {
@@ -160,8 +161,9 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// Returns the greatest strength of any feature in each exchange.
-fn strongest_by_chance(
+/// Returns for each feature, the strongest first, the chance that any of it and the weaker ones is as
+/// strong; none is less than that of a stronger one.
+fn chances(
     outcome: Outcome<'_>,
     target: &[f64],
     usable: &[Usable<'_>],
@@ -176,18 +178,27 @@ fn strongest_by_chance(
             _ => blocks.push(vec![run]),
         }
     }
-    let target = standardised(target);
+    let mut exchanged = standardised(target);
     let mut rng = Rng::new(seed);
-    let mut exchanged = target.clone();
-    let mut one = || {
+    let mut as_strong = vec![1; usable.len()];
+    for _ in 0..exchanges {
         for block in &blocks {
             for last in (1..block.len()).rev() {
                 exchanged.swap(block[last], block[rng.below(last + 1)]);
             }
         }
-        usable.iter().map(|one| dot(&one.unit, &exchanged).abs()).fold(0.0, f64::max)
-    };
-    (0..exchanges).map(|_| one()).collect()
+        let mut strongest = 0.0_f64;
+        for (one, count) in usable.iter().zip(&mut as_strong).rev() {
+            strongest = strongest.max(dot(&one.unit, &exchanged).abs());
+            *count += u32::from(strongest >= one.strength.abs() - 1e-12);
+        }
+    }
+    let mut least = 0.0_f64;
+    let p = as_strong.into_iter().map(|count| {
+        least = least.max(f64::from(count) / (exchanges + 1) as f64);
+        least
+    });
+    p.collect()
 }
 
 fn medians_by_outcome(outcome: &[f64], values: &[f64]) -> Vec<f64> {
@@ -282,6 +293,26 @@ mod tests {
         let shown = shown.count();
         // 5 % of 100; more than 12 has a chance of 1 in 1,000.
         assert!(shown <= 12, "{shown} of 100");
+    }
+
+    #[test]
+    fn features_that_are_stronger_are_no_chance_of_a_weaker_one() {
+        let mut rng = Rng::new(5);
+        let result: Vec<f64> = (0..16).map(|_| rng.unit()).collect();
+        let mut with = |name: &str, blur: f64| {
+            let value = |value: &f64| Some(value + blur * rng.unit());
+            Feature { name: name.into(), distance: 5, values: result.iter().map(value).collect() }
+        };
+        let strong: Vec<Feature> = (0..30).map(|n| with(&format!("strong{n}"), 0.4)).collect();
+        let weak = [with("weak", 1.5), with("noise", 30.0)];
+        let blocks = vec![0; 16];
+        let p = |features: &[Feature]| {
+            let found = separate(Outcome { values: &result, blocks: &blocks }, features, 1);
+            found.findings.iter().find(|one| one.feature == "weak").expect("the weak one").p
+        };
+        let alone = p(&weak);
+        assert!(alone > 0.01, "{alone}");
+        assert_eq!(p(&[&weak[..], &strong].concat()), alone);
     }
 
     #[test]
