@@ -37,7 +37,7 @@ mod threads;
 mod time;
 
 pub use threads::{by_threads, threads_of};
-pub use time::of_time;
+pub use time::{is_of_time, of_time};
 
 type Values = BTreeMap<String, (f64, u8)>;
 

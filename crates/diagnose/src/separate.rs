@@ -161,7 +161,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// Returns for each feature, the strongest first, the chance that any of it and the weaker ones is as
+/// Returns for each feature, the strongest first, the chance that it or any weaker one is as
 /// strong; none is less than that of a stronger one.
 fn chances(
     outcome: Outcome<'_>,

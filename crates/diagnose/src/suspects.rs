@@ -32,6 +32,17 @@ pub struct Results<'a> {
     pub values: &'a [f64],
     /// True where the highest results are the best, false where they are times.
     pub higher_is_better: bool,
+    /// The run whose time was looked at: its features stand for that run's group.
+    pub timed: Option<Timed>,
+}
+
+/// A run of which more was measured than of the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// Its result.
+    pub result: f64,
+    /// Returns true for the name of a feature that it alone has.
+    pub has: fn(&str) -> bool,
 }
 
 /// The groups of a set of runs, and the causes that fit it.
@@ -111,7 +122,7 @@ pub fn suspects(
     catalogue: &[Cause],
     seed: u64,
 ) -> Shown {
-    let Results { values: results, higher_is_better } = results;
+    let Results { values: results, higher_is_better, timed } = results;
     let groups = modes(results, &Options { seed, ..Options::default() });
     let group_of = |run: usize| groups.iter().position(|mode| mode.members.contains(&run));
     let outcome: Vec<f64> = match groups.len() {
@@ -152,8 +163,21 @@ pub fn suspects(
     }
     weigh(&mut shown.fits);
     if let [slowest, .., fastest] = slowest_first.as_slice() {
-        let of = |group: &Mode| Scene::new(&of_runs(features, group), &[], &Separation::default());
-        let mut more = only_slowest([of(slowest), of(fastest)], catalogue, &shown.separation);
+        let apart = |group: &Mode, result: f64| (group.median / result).ln().abs();
+        let of = |group: &Mode, other: &Mode| {
+            let is_of_other =
+                |timed: &Timed| apart(other, timed.result) < apart(group, timed.result);
+            let mut told = of_runs(features, group);
+            if let Some(timed) = timed.filter(is_of_other) {
+                told.retain(|one| !(timed.has)(&one.name));
+            }
+            Scene::new(&told, &[], &Separation::default())
+        };
+        let mut more = only_slowest(
+            [of(slowest, fastest), of(fastest, slowest)],
+            catalogue,
+            &shown.separation,
+        );
         weigh(&mut more);
         shown.fits.extend(more);
     }
@@ -251,7 +275,7 @@ mod tests {
         let values = vec![Some(0.8); 10];
         let features = [Feature { name: "a".into(), distance: 0, values }];
         let results: Vec<f64> = (0..10).map(|run| 100.0 + f64::from(run)).collect();
-        let results = Results { values: &results, higher_is_better: true };
+        let results = Results { values: &results, higher_is_better: true, timed: None };
         let shown = suspects(results, &features, None, catalogue, 1);
         let round = |fit: &Fit| (fit.rank.value() * 1000.0).round() / 1000.0;
         shown.fits.iter().map(|fit| (fit.cause.id.clone(), round(fit))).collect()
@@ -315,7 +339,7 @@ mod tests {
         let value = |run: usize| Some(if is_low(run) == higher_is_better { slow } else { fast });
         let features =
             [Feature { name: "a".into(), distance: 0, values: (0..24).map(value).collect() }];
-        let results = Results { values: &results, higher_is_better };
+        let results = Results { values: &results, higher_is_better, timed: None };
         let cause = cause("buffer", "a.median", "proof = \"counted\"");
         let shown = suspects(results, &features, None, &[cause], 1);
         assert_eq!(shown.modes.len(), 2);
@@ -334,13 +358,36 @@ mod tests {
     }
 
     #[test]
+    fn the_time_of_one_run_is_told_of_its_own_group_alone() {
+        let results: Vec<f64> = (0..24).map(|run| if run < 12 { 1.0 } else { 2.0 }).collect();
+        let feature = |name: &str, of: fn(usize) -> f64| Feature {
+            name: name.into(),
+            distance: 0,
+            values: (0..24).map(|run| Some(of(run))).collect(),
+        };
+        let held = feature("a", |run| if run < 12 { 0.9 } else { 0.0 });
+        let features = [held, feature("time_peer_share", |_| 0.1)];
+        let mut cause = cause("x", "a.median", "");
+        cause.when = "a.median > 0.1 and median('time_peer_share', 1) > 0.3".into();
+        let has = |name: &str| name == "time_peer_share";
+        let kinds = |result| -> Vec<Kind> {
+            let timed = Some(Timed { result, has });
+            let results = Results { values: &results, higher_is_better: true, timed };
+            let fits = suspects(results, &features, None, &[cause.clone()], 1).fits;
+            fits.iter().map(|fit| fit.cause.kind).collect()
+        };
+        assert_eq!(kinds(0.9), [], "a slow run waits for nobody");
+        assert_eq!(kinds(2.1), [Kind::Separates], "that was a fast one");
+    }
+
+    #[test]
     fn a_feature_that_is_not_shown_to_go_with_the_groups_explains_none() {
         let results: Vec<f64> = (0..24).map(|run| if run < 12 { 1.0 } else { 2.0 }).collect();
         // Seven of twelve against five: the medians differ, and chance makes that often enough.
         let value = |run: usize| Some(if run < 7 || (12..17).contains(&run) { 0.4 } else { 0.05 });
         let values = (0..24).map(value).collect();
         let features = [Feature { name: "a".into(), distance: 0, values }];
-        let results = Results { values: &results, higher_is_better: true };
+        let results = Results { values: &results, higher_is_better: true, timed: None };
         let shown = suspects(results, &features, None, &[cause("x", "a.median", "")], 1);
         assert!(shown.fits.iter().all(|fit| fit.cause.kind == Kind::Limits), "{:?}", shown.fits);
     }

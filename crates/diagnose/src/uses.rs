@@ -253,6 +253,10 @@ impl<'a> Walk<'a> {
     }
 
     fn part(&self, thread: &ThreadBudget, row: &BudgetRow, at: &Place) -> Part<'a> {
+        // What a path of packets waits for takes nobody's time but that of who waits for a packet.
+        if row.state == ThreadState::Asleep && self.carries(thread.process, at) {
+            return Part::Back;
+        }
         // A timer ends by itself, a disk's interrupt may come to anybody.
         if row.state != ThreadState::Asleep || row.what.ends_with("nanosleep") {
             return Part::End;
@@ -278,6 +282,11 @@ impl<'a> Walk<'a> {
     fn is_inside(&self, thread: &ThreadBudget, at: &Place) -> bool {
         let from = at.from.and_then(|from| self.threads.get(&from));
         from.is_some_and(|from| self.is_same(from.process, thread.process))
+    }
+
+    /// Returns true for a process through which packets of the first end pass on their way.
+    fn carries(&self, process: u32, at: &Place) -> bool {
+        self.budget.carriers.contains(&process) && at.path.first() != Some(&self.group(process))
     }
 
     /// Returns the part of a sleep that nobody is known to have ended. One that waits to be asked
@@ -366,7 +375,7 @@ fn lets_go(thread: &ThreadBudget, row: &BudgetRow) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use millstream_record::End;
+    use millstream_record::{End, TIME_OUT};
 
     use super::*;
     use ThreadState::*;
@@ -442,6 +451,27 @@ mod tests {
         let apart = Budget { ends: [(1, end)].into(), ..budget.clone() };
         assert_eq!(uses(&apart, &[1, 2]).all[0].path, [1, 2]);
         assert_eq!(uses(&budget, &[1, 2]).all[0].path, [1]);
+    }
+
+    #[test]
+    fn what_a_path_of_packets_waits_for_takes_no_time_and_what_it_does_takes_some() {
+        let client = vec![row(Asleep, "select", "", 2, 9.0), row(Kernel, "write", "", 0, 1.0)];
+        let tunnel =
+            vec![row(Kernel, "writev", "", 0, 2.0), row(Asleep, "epoll_wait", TIME_OUT, 0, 8.0)];
+        let threads = vec![thread(1, 1, client), thread(2, 2, tunnel)];
+        let budget = Budget { threads, carriers: [2].into(), ..Budget::default() };
+        let told = |budget: &Budget, ends: &[u32]| -> Vec<(String, f64)> {
+            let all = uses(budget, ends).all.into_iter();
+            all.map(|one| (one.row.what, (one.share * 100.0).round())).collect()
+        };
+        let of = |rows: &[(&str, f64)]| -> Vec<(String, f64)> {
+            rows.iter().map(|(what, share)| ((*what).to_owned(), *share)).collect()
+        };
+        assert_eq!(
+            told(&budget, &[1, 2]),
+            of(&[("select", 70.0), ("writev", 20.0), ("write", 10.0)])
+        );
+        assert_eq!(told(&budget, &[2, 1]), of(&[("epoll_wait", 80.0), ("writev", 20.0)]), "an end");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where the time of threads went.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,12 @@ pub struct Budget {
     /// Processes that are ends of connections, by number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ends: BTreeMap<u32, End>,
+    /// Processes that have a TUN or TAP device open: packets of others pass through them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub carriers: BTreeSet<u32>,
+    /// Processes that have a UDP socket.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub with_udp: BTreeSet<u32>,
     /// Addresses at which several sockets listen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<SharedAddress>,

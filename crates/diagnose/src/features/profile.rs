@@ -320,7 +320,8 @@ mod tests {
         activity.profile.push(stack("p std::sys::sync::mutex::futex::Mutex::lock_contended", 100));
         assert_eq!(of(&run, "program_lock_time_share"), Some(0.5));
         assert_eq!(of(&run, "allocator_time_share"), Some(0.0));
-        // Spins for the queue of a CPU or one's own socket are nobody's in particular, and others' work is not the ends'.
+        // Spins for the queue of a CPU, or for one's own socket, are nobody's in particular, and
+        // others' work is not the ends'.
         let activity = run.probes.kernel.as_mut().unwrap();
         activity.profile.extend([
             stack("p tcp_sendmsg_[k] native_queued_spin_lock_slowpath_[k]", 25),

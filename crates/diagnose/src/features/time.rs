@@ -38,6 +38,9 @@ const KINDS: [(&str, Is); 12] = [
     ("time_own_code_share", |one| one.row.state == ThreadState::OwnCode),
     ("time_opening_share", |one| calls(one, &OPENING)),
 ];
+/// 1 where an end has a UDP socket, and 0 where none has: what the host counts of datagrams is then
+/// others'.
+const UDP: &str = "ends_use_udp";
 /// Time of processes that accept connections and open others, whatever it goes to.
 const BETWEEN: &str = "time_between_share";
 /// The features of workers who share an address: [`workers`].
@@ -144,6 +147,7 @@ pub fn of_time(budget: &Budget, clients: &[u32], runs: usize) -> Vec<Feature> {
         (UNEVEN, uneven),
         (BEHIND_OWN, behind_own(budget, &load)),
         (ACCEPTING, met.iter().filter(accepts).count() as f64),
+        (UDP, f64::from(u8::from(load.iter().any(|end| budget.with_udp.contains(end))))),
     ];
     of_kinds.chain(more.map(|(name, share)| feature(name, share))).collect()
 }
@@ -163,6 +167,12 @@ fn behind_own(budget: &Budget, load: &[u32]) -> f64 {
     };
     let of_load = budget.threads.iter().filter(|one| load.contains(&one.process));
     of_load.map(waits_s).fold(0.0, f64::max) / budget.width_s.max(f64::MIN_POSITIVE)
+}
+
+/// Returns true for the name of a feature of [`of_time`].
+pub fn is_of_time(name: &str) -> bool {
+    [BETWEEN, BUSIEST, UNEVEN, BEHIND_OWN, ACCEPTING, UDP, SYSTEM_CALLS].contains(&name)
+        || KINDS.iter().any(|(kind, _)| *kind == name)
 }
 
 /// Returns the part of the time for which the busiest of those who share an address was on a CPU,
@@ -242,13 +252,15 @@ mod tests {
         let ends = [(1, proxy.clone()), (2, proxy)].into();
         let budget = Budget { width_s: 100.0, threads, ends, ..Budget::default() };
         let found = of_time(&budget, &[1], 8);
-        assert!(found.iter().all(|one| one.values.len() == 8));
+        assert!(found.iter().all(|one| one.values.len() == 8 && is_of_time(&one.name)));
+        assert!(!is_of_time("held_share"));
         let percent = |one: &Feature| (one.values[0].unwrap_or(-1.0) * 100.0).round() as i32;
         let shares: BTreeMap<&str, i32> =
             found.iter().map(|one| (one.name.as_str(), percent(one))).collect();
         let expected = [
             ("accepting_ends", 200),
             ("busiest_worker_share", 0),
+            ("ends_use_udp", 0),
             ("time_between_share", 60),
             ("time_child_share", 5),
             ("time_collector_share", 3),
@@ -268,6 +280,9 @@ mod tests {
         ];
         assert_eq!(shares, expected.into());
         assert_eq!(of_time(&Budget::default(), &[1], 8), []);
+        let budget = Budget { with_udp: [9, 2].into(), ..budget };
+        let udp = of_time(&budget, &[1], 8).into_iter().find(|one| one.name == UDP);
+        assert_eq!(udp.unwrap().values[0], Some(1.0), "of the server");
     }
 
     #[test]

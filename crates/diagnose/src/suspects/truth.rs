@@ -10,7 +10,7 @@ use std::fs;
 
 use serde::Deserialize;
 
-use super::{Results, suspects};
+use super::{Results, Timed, suspects};
 use crate::causes::{Kind, built_in};
 use crate::separate::Feature;
 
@@ -36,6 +36,9 @@ struct Recorded {
     /// scheduler decides; of loads without a cause also what limits any load over their path.
     natural: Vec<String>,
     results: Vec<f64>,
+    /// The result of the run whose time was looked at.
+    #[serde(default)]
+    of_budget: Option<f64>,
     features: BTreeMap<String, Vec<Option<f64>>>,
 }
 
@@ -60,7 +63,10 @@ fn named(recorded: &Recorded) -> Vec<(String, f64)> {
         values: values.clone(),
     };
     let features: Vec<Feature> = recorded.features.iter().map(feature).collect();
-    let results = Results { values: &recorded.results, higher_is_better: true };
+    let Recorded { results, of_budget, .. } = recorded;
+    let has = |name: &str| name.starts_with("time_");
+    let timed = of_budget.map(|result| Timed { result, has });
+    let results = Results { values: results, higher_is_better: true, timed };
     let shown = suspects(results, &features, None, &built_in(), 1);
     let counts = |fit: &&super::Fit| {
         let id = &fit.cause.id;

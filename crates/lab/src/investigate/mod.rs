@@ -31,7 +31,7 @@ use millstream_diagnose::modes::Mode;
 use millstream_diagnose::scaling::Scaling;
 use millstream_diagnose::separate::Separation;
 use millstream_diagnose::stats::{Bootstrap, RUNS_FOR_A_CLAIM, median};
-use millstream_diagnose::suspects::{Fit, Rank, Results, suspects};
+use millstream_diagnose::suspects::{Fit, Rank, Results, Timed, suspects};
 use millstream_diagnose::verdict::{Judgement, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub use seen::{Heat, Seen, TwoHistograms};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 pub use tried::tried;
 
-use millstream_diagnose::features::{features, of_time};
+use millstream_diagnose::features::{features, is_of_time, of_time};
 use millstream_observe::environment;
 use millstream_record::error::Error;
 use millstream_record::{Budget, FORMAT_VERSION, RunRecord, Tables};
@@ -158,6 +158,9 @@ pub struct Spent {
     pub budget: Budget,
     /// The processes of the client.
     pub clients: Vec<u32>,
+    /// The result of the run that it was taken in.
+    #[serde(default)]
+    pub result: Option<f64>,
     /// Tables of the connections in it.
     #[serde(default, skip_serializing_if = "Tables::is_empty")]
     pub tables: Tables,
@@ -179,14 +182,15 @@ impl Spent {
     }
 
     /// Returns the budget of the first of `runs` that has one.
-    fn of(runs: &[RunRecord]) -> Option<Self> {
+    fn of(runs: &[RunRecord], key: &str) -> Option<Self> {
         let run = runs.iter().find(|run| run.probes.budget.is_some())?;
         let probes = &run.probes;
         let is_client = |role: &str| matches!(role.split('#').next(), Some("client" | "near"));
         let workers = probes.workers.iter().flatten().filter(|(role, _)| is_client(role));
         let clients = workers.map(|(_, worker)| worker.pid).collect();
         let tables = budget::connections(probes);
-        Some(Self { budget: probes.budget.clone()?, clients, tables })
+        let budget = probes.budget.clone()?;
+        Some(Self { budget, clients, result: run.result(key), tables })
     }
 }
 
@@ -339,12 +343,14 @@ fn look(
         )));
     }
     let results: Vec<f64> = valid.iter().filter_map(|run| run.result(&key)).collect();
-    let budget = Spent::of(runs);
+    let budget = Spent::of(runs, &key);
     let mut features = features(&valid);
     if let Some(Spent { budget, clients, .. }) = &budget {
         features.extend(of_time(budget, clients, valid.len()));
     }
-    let to_explain = Results { values: &results, higher_is_better };
+    let timed = budget.as_ref().and_then(|one| one.result);
+    let timed = timed.map(|result| Timed { result, has: is_of_time });
+    let to_explain = Results { values: &results, higher_is_better, timed };
     let shown = suspects(to_explain, &features, by_threads, catalogue, options.seed);
     let notes =
         shown.broken.iter().map(|(cause, why)| format!("The cause {cause} cannot be used: {why}"));
@@ -746,7 +752,8 @@ mod tests {
             let rows = vec![row(ThreadState::OwnCode, work_s), row(ThreadState::Kernel, 1.0)];
             let thread = ThreadBudget { thread: 7, process: 7, rows, ..Default::default() };
             let budget = Budget { threads: vec![thread], ..Budget::default() };
-            found.budget = Some(Spent { budget, clients: vec![7], tables: Tables::default() });
+            found.budget =
+                Some(Spent { budget, clients: vec![7], result: None, tables: Tables::default() });
             (found.verdict(), found.text())
         };
         // The window gains a factor of 5, as a row of 80 % does.

@@ -217,6 +217,8 @@ impl Probe for BudgetProbe {
             threads,
             names: met,
             ends: self.peers.ends().clone(),
+            carriers: self.peers.carriers.clone(),
+            with_udp: self.peers.with_udp.clone(),
             shared,
             left_out: left_out + more,
         });

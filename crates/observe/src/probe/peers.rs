@@ -19,6 +19,10 @@ use crate::bpf::{self, Opener};
 const SETTINGS: [&str; 4] =
     ["tcp_congestion_control", "tcp_rmem", "tcp_wmem", "tcp_window_scaling"];
 
+/// Devices through which a program has packets of others.
+const TUN: &str = "/dev/net/tun";
+const MACVTAP: &str = "/dev/tap";
+
 /// The processes that were seen at ends of connections.
 #[derive(Default)]
 pub(super) struct Peers {
@@ -27,6 +31,10 @@ pub(super) struct Peers {
     listening: HashMap<u16, BTreeSet<(u64, u32)>>,
     /// Addresses of namespaces at which somebody listened.
     shared: BTreeMap<(u64, SocketAddr), Shared>,
+    /// Processes that have a TUN or TAP device open.
+    pub(super) carriers: BTreeSet<u32>,
+    /// Processes that have a UDP socket.
+    pub(super) with_udp: BTreeSet<u32>,
     /// Settings of the namespace of each process.
     settings: HashMap<u32, BTreeMap<String, String>>,
     /// Files that a process had open, by the beginning of their name; `None` where several begin so.
@@ -99,6 +107,8 @@ impl Peers {
             }
         }
         self.add_shared(all);
+        let udp = all.iter().filter(|one| one.socket.protocol == Protocol::Udp);
+        self.with_udp.extend(udp.flat_map(|one| &one.owners));
         let ends = |one: &Owned| (one.socket.protocol, one.socket.local, one.socket.remote);
         let is_open = |one: &&Owned| one.socket.remote.port() == 0;
         let listening: HashSet<_> = (all.iter().filter(is_open))
@@ -178,6 +188,9 @@ impl Peers {
     }
 
     fn note_file(&mut self, process: u32, path: &str) {
+        if path == TUN || path.starts_with(MACVTAP) {
+            self.carriers.insert(process);
+        }
         if let Some((_, name)) = path.rsplit_once('/').filter(|_| path.starts_with('/')) {
             let known = self.files.entry((process, begin_of(name)));
             let of = known.or_insert_with(|| Some(path.to_owned()));
@@ -265,6 +278,9 @@ mod tests {
             peers.note_file(5, path);
         }
         peers.note_file(5, "/b/journal-2026-11-30");
+        peers.note_file(6, TUN);
+        peers.note_file(7, "/dev/tap9");
+        assert_eq!(peers.carriers, [6, 7].into());
         assert_eq!(peers.path_of(5, "appendonly.aof."), Some("/a/appendonly.aof.1.incr.aof"));
         assert_eq!(peers.path_of(5, "log"), Some("/a/log"));
         assert_eq!((peers.path_of(5, "journal-2026-11"), peers.path_of(6, "log")), (None, None));
