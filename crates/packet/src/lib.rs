@@ -99,7 +99,7 @@ pub use limits::{
     POOL_BLOCKS_LIMIT, POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT, PULL_UP_LIMIT_BYTES,
 };
 pub use memory::{
-    CacheStats, Exhausted, Extent, Holder, HolderStats, HugePages, Pool, PoolConfig, PoolError,
+    CacheStats, Exhausted, Extent, Holder, HolderStats, Pool, PoolConfig, PoolError, PoolMemory,
     PoolStats, QueueStats, StockStats, Words,
 };
 pub use meta::{Checksum, Meta, Segmentation, SegmentationKind};

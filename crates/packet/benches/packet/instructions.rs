@@ -3,7 +3,7 @@
 
 use crate::Options;
 use crate::table::{Held, Row, Table};
-use millstream_packet::{ByteQueue, HugePages, Packet, Pool, PoolConfig};
+use millstream_packet::{ByteQueue, Packet, Pool, PoolConfig, PoolMemory};
 use std::hint::black_box;
 use std::process::Command;
 
@@ -87,7 +87,7 @@ fn setup(length: usize, size: impl Fn(usize) -> usize) -> Setup {
         initial_frames: 160_000,
         limit_frames: 262_144,
         views: 4_000,
-        huge_pages: HugePages::Never,
+        memory: PoolMemory::SmallPages,
         prefault: false,
         ..PoolConfig::default()
     })

@@ -10,18 +10,18 @@ use crate::limits::{
 use std::ops::RangeInclusive;
 use std::{fmt, io};
 
-pub use super::mapping::HugePages;
+pub use super::mapping::PoolMemory;
 
 /// The size of a pool.
 ///
 /// ```
-/// use millstream_packet::{HugePages, PoolConfig};
+/// use millstream_packet::{PoolConfig, PoolMemory};
 ///
 /// // 16 MiB of frames at most, in ordinary pages that come as they are touched.
 /// let config = PoolConfig {
 ///     limit_frames: 8 << 10,
 ///     limit_blocks: 0,
-///     huge_pages: HugePages::Never,
+///     memory: PoolMemory::SmallPages,
 ///     prefault: false,
 ///     ..PoolConfig::default()
 /// };
@@ -46,9 +46,9 @@ pub struct PoolConfig {
     /// Blocks that it may grow to, by 31 at a time, beside the frames; 0 for none. Nobody depends
     /// on them: who finds none takes frames.
     pub limit_blocks: usize,
-    /// Which pages carry the frames. Small pools, of under half a huge page, take ordinary ones
+    /// The memory that backs it. Small pools, of under half a huge page, take ordinary pages
     /// instead of huge ones.
-    pub huge_pages: HugePages,
+    pub memory: PoolMemory,
     /// Have the system provide the memory at once, so that the data path takes no page faults.
     /// Small pools do not.
     pub prefault: bool,
@@ -74,7 +74,7 @@ impl Default for PoolConfig {
             limit_views: limit_frames,
             initial_blocks: 0,
             limit_blocks,
-            huge_pages: HugePages::Transparent,
+            memory: PoolMemory::TransparentHugePages,
             prefault: true,
         }
     }

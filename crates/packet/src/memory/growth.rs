@@ -14,7 +14,7 @@
 use super::arena::{Arena, ChunkHeader, Control, ExtentBook};
 use super::config::PoolError;
 use super::desc::{Descriptor, Entry, Item};
-use super::mapping::{HugePages, Mapping};
+use super::mapping::{Mapping, PoolMemory};
 use super::stock::Stock;
 use crate::limits::{
     CHUNK_BLOCKS, CHUNK_SIZE_BYTES, CHUNK_VIEWS, DESCRIPTOR_SIZE_BYTES, DRY_STEP_CHUNKS,
@@ -73,9 +73,9 @@ impl Arena {
         let step = (chunks * stock.slots.len()).min(extent).min(room);
         let mut added = self.carve_spare(control, stock, step, self.config.prefault);
         if added < step {
-            let mapped = match self.config.huge_pages {
+            let mapped = match self.config.memory {
                 // An allocator writes zeros into all that it gives.
-                HugePages::Allocator => step - added,
+                PoolMemory::Allocator => step - added,
                 _ => extent.min(room - added),
             };
             self.map(control, stock, mapped, false)?;
@@ -94,14 +94,14 @@ impl Arena {
     ) -> Result<(), PoolError> {
         let each = stock.slots.len();
         let (chunks, large) = (count.div_ceil(each), count > each / 2);
-        let huge = match self.config.huge_pages {
-            pages if large || pages == HugePages::Allocator => pages,
-            _ => HugePages::Never,
+        let memory = match self.config.memory {
+            memory if large || memory == PoolMemory::Allocator => memory,
+            _ => PoolMemory::SmallPages,
         };
         let prefault = prefault && large && self.config.prefault;
         let bytes = chunks.checked_mul(CHUNK_SIZE_BYTES);
         let bytes = bytes.ok_or(PoolError::Map(io::ErrorKind::OutOfMemory.into()))?;
-        let mapping = Mapping::new(bytes, huge, prefault).map_err(PoolError::Map)?;
+        let mapping = Mapping::new(bytes, memory, prefault).map_err(PoolError::Map)?;
         let spare = (0..chunks).rev().collect();
         control.extents.push(ExtentBook { mapping, item: stock.item, carved: 0, spare });
         Ok(())

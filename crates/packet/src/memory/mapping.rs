@@ -5,18 +5,18 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// Which pages carry the frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HugePages {
-    /// The system's ordinary pages.
-    #[default]
-    Never,
-    /// Huge pages if the system makes them by itself when asked.
-    Transparent,
-    /// Huge pages set aside by the administrator; transparent ones if there are not enough.
-    Explicit,
-    /// Pages of the program's allocator: the pool asks for no memory map of its own, and keeps what
-    /// it has grown by. For a simulation, or a machine with little memory.
+/// The memory that backs a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolMemory {
+    /// A memory map of ordinary pages.
+    SmallPages,
+    /// A memory map, of huge pages if the system makes them by itself when asked.
+    TransparentHugePages,
+    /// A memory map of huge pages that the administrator has set aside (hugetlbfs); if there are
+    /// not enough, as [`TransparentHugePages`](Self::TransparentHugePages).
+    HugeTlb,
+    /// Memory of the program's allocator: the pool makes no map, and keeps what it has grown by.
+    /// For a simulation, or a machine with little memory.
     Allocator,
 }
 
@@ -62,15 +62,15 @@ impl Mapping {
     /// Maps or allocates `len` bytes, a multiple of [`CHUNK_SIZE_BYTES`].
     ///
     /// `prefault` has the system provide every page now, so that the data path never faults.
-    pub(crate) fn new(len: usize, huge: HugePages, prefault: bool) -> io::Result<Self> {
+    pub(crate) fn new(len: usize, memory: PoolMemory, prefault: bool) -> io::Result<Self> {
         debug_assert!(len != 0 && len.is_multiple_of(CHUNK_SIZE_BYTES));
-        let mapping = match huge {
+        let mapping = match memory {
             // Miri has no maps.
             _ if cfg!(miri) => Self::allocated(len),
-            HugePages::Allocator => Self::allocated(len),
-            HugePages::Explicit => Self::explicit(len).or_else(|_| Self::transparent(len)),
-            HugePages::Transparent => Self::transparent(len),
-            HugePages::Never => Self::aligned(len),
+            PoolMemory::Allocator => Self::allocated(len),
+            PoolMemory::HugeTlb => Self::hugetlb(len).or_else(|_| Self::transparent(len)),
+            PoolMemory::TransparentHugePages => Self::transparent(len),
+            PoolMemory::SmallPages => Self::aligned(len),
         }?;
         if prefault {
             mapping.provide(0, len);
@@ -78,7 +78,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    fn explicit(len: usize) -> io::Result<Self> {
+    fn hugetlb(len: usize) -> io::Result<Self> {
         // Reserved: what there is not enough of is refused here, and not when it is touched.
         let flags = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
         Ok(Self { base: map(len, flags)?, len, is_allocated: false })

@@ -32,7 +32,7 @@ pub(crate) use cache::{
 };
 #[cfg(feature = "clogs")]
 pub use clogs::Clogs;
-pub use config::{HugePages, PoolConfig, PoolError};
+pub use config::{PoolConfig, PoolError, PoolMemory};
 #[cfg(feature = "clogs")]
 pub(crate) use desc::heap;
 #[cfg(feature = "clogs")]

@@ -1,6 +1,6 @@
 //! Words that many threads read while one writes them, on huge pages.
 
-use super::mapping::{HugePages, Mapping};
+use super::mapping::{Mapping, PoolMemory};
 use crate::limits::CHUNK_SIZE_BYTES;
 use std::fmt;
 use std::ops::Deref;
@@ -50,7 +50,8 @@ impl Words {
         }
         let bytes = lines.checked_mul(size_of::<Line>());
         let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(CHUNK_SIZE_BYTES));
-        let mapping = bytes.map(|bytes| Mapping::new(bytes, HugePages::Transparent, false));
+        let mapping =
+            bytes.map(|bytes| Mapping::new(bytes, PoolMemory::TransparentHugePages, false));
         let mapping = mapping.expect("words of no more than all memory");
         let mapping = mapping.expect("memory for words");
         let first = mapping.base().cast();

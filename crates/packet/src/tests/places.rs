@@ -23,7 +23,7 @@ fn what_is_refused_and_held_at_most_is_told() {
 /// Most systems have set none aside, and few as many as that.
 #[test]
 fn a_pool_that_finds_no_huge_pages_takes_others() {
-    let config = PoolConfig { huge_pages: HugePages::Explicit, ..PoolConfig::default() };
+    let config = PoolConfig { memory: PoolMemory::HugeTlb, ..PoolConfig::default() };
     let frames = config.initial_frames.min(4096);
     let pool = Pool::new(config).unwrap();
     let packets: Vec<_> =

@@ -252,8 +252,8 @@ fn frames_and_views_follow_the_load() {
 #[test]
 fn a_pool_of_the_allocator_grows_by_steps_and_keeps_them() {
     let initial_frames = CHUNK_FRAMES;
-    let huge_pages = HugePages::Allocator;
-    let pool = Pool::new(PoolConfig { initial_frames, huge_pages, ..PoolConfig::default() });
+    let memory = PoolMemory::Allocator;
+    let pool = Pool::new(PoolConfig { initial_frames, memory, ..PoolConfig::default() });
     let pool = pool.unwrap();
     let held: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
     let grown = pool.grow().unwrap();

@@ -41,7 +41,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use millstream_link::{Fault, FaultConfig, Faults, Medium, PairConfig, pair};
-use millstream_packet::{HugePages, Instant, Pool, PoolConfig};
+use millstream_packet::{Instant, Pool, PoolConfig, PoolMemory};
 
 use crate::clock::Clock;
 use crate::engine::{Random, Reader};
@@ -74,7 +74,7 @@ impl Simulation {
     /// Begins one without hosts. All chance in it comes from `seed`.
     pub fn new(seed: u64) -> io::Result<Self> {
         // It asks the system for nothing but that.
-        let config = PoolConfig { huge_pages: HugePages::Allocator, ..PoolConfig::default() };
+        let config = PoolConfig { memory: PoolMemory::Allocator, ..PoolConfig::default() };
         let pool = Pool::new(config).map_err(io::Error::other)?;
         let random = RefCell::new(Random::new((seed, !seed)));
         let world = World { now: Cell::new(BEGIN), hosts: RefCell::default(), random, pool };

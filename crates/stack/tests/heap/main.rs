@@ -16,7 +16,7 @@ use cap::Cap;
 use common::{FAR, NEAR, config, engine, pool};
 use millstream::link::{Faults, Medium, PairConfig, pair};
 use millstream::local::{TcpListener, TcpStream};
-use millstream::packet::{HugePages, Instant, Pool, PoolConfig};
+use millstream::packet::{Instant, Pool, PoolConfig, PoolMemory};
 use millstream::sim::Simulation;
 use millstream::{Engine, Limits, SocketId};
 
@@ -145,7 +145,7 @@ fn hosts_may_have_no_map_of_their_own_and_no_descriptor() {
     let _alone = ALONE.lock();
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
     let (before, descriptors_before) = (HEAP.allocated(), descriptors());
-    let config = PoolConfig { huge_pages: HugePages::Allocator, ..PoolConfig::fixed(992) };
+    let config = PoolConfig { memory: PoolMemory::Allocator, ..PoolConfig::fixed(992) };
     let pool = Pool::new(config).expect("memory for a pool");
     assert!(HEAP.allocated() - before >= 4 << 20, "a chunk of frames and one of views");
     let mut hosts = Hosts::new(&pool, &Limits::default().connections(100));
