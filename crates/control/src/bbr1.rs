@@ -53,7 +53,15 @@ enum Recovery {
     TimedOut,
 }
 
-/// The controller.
+/// The controller. Connections get one each by [`BBR1`]:
+///
+/// ```
+/// use millstream_control::BBR1;
+/// use millstream_tcp::Config;
+///
+/// let config = Config::default().congestion(BBR1.kind());
+/// assert_eq!(config.congestion.name(), "bbr1");
+/// ```
 #[derive(Debug)]
 pub struct Bbr1 {
     rate: RateSampler,

@@ -13,7 +13,23 @@ use crate::offload::Segmenter;
 use crate::offload::software_offload::Outgoing;
 use crate::{Capabilities, DropCause, Link, LinkError, LinkStats};
 
-/// See the module text.
+/// A link over a UNIX datagram socket: a frame in each datagram.
+///
+/// ```
+/// use std::os::unix::net::UnixDatagram;
+///
+/// use millstream_link::{DatagramLink, Link, UnixConfig};
+/// use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
+///
+/// // The other one is the socket of libkrun, or of gvproxy.
+/// let (ours, theirs) = UnixDatagram::pair()?;
+/// let mut link = DatagramLink::new(ours, &UnixConfig::default())?;
+/// theirs.send(&[0xff; 60])?;
+/// let (pool, mut batch) = (Pool::new(PoolConfig::fixed(64))?, PacketBatch::new());
+/// // An engine does this.
+/// assert_eq!(link.receive(Instant::ZERO, &pool, &mut batch)?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct DatagramLink {
     socket: UnixDatagram,

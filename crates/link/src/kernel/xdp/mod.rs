@@ -64,6 +64,25 @@ use watch::Watch;
 const CAPABILITIES: &str = "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, as root has";
 
 /// How to open an [`Xdp`] link.
+///
+/// ```no_run
+/// use millstream_link::{FlowMatch, Steer, Xdp, XdpConfig};
+/// use millstream_packet::{CHUNK_FRAMES, Pool, PoolConfig};
+///
+/// // The kernel writes into the pool's frames: one extent, which does not grow.
+/// let pool = Pool::new(PoolConfig::fixed(16 * CHUNK_FRAMES))?;
+/// let ours = FlowMatch { address: Some("192.0.2.7".parse()?), port: None };
+/// let link = Xdp::open(
+///     &XdpConfig {
+///         interface: "eth0".into(),
+///         steer: Steer::Flows(vec![ours]),
+///         ..XdpConfig::default()
+///     },
+///     &pool,
+/// )?;
+/// # drop(link);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct XdpConfig {
     /// The interface.
