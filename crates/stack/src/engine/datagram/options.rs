@@ -8,6 +8,27 @@ use crate::error::Error;
 use crate::socket::SocketId;
 
 /// Options of one UDP socket. The engine applies them to datagrams sent or received afterwards.
+///
+/// ```
+/// use millstream::Fragmentation;
+/// use millstream::local::UdpSocket;
+///
+/// # use millstream::link::Faults;
+/// # use millstream::sim::Simulation;
+/// # fn main() -> std::io::Result<()> {
+/// # let simulation = Simulation::new(7)?;
+/// # let (near, far) = (simulation.host()?, simulation.host()?);
+/// # simulation.join((&near, "10.0.0.1/24"), (&far, "10.0.0.2/24"), Faults::default())?;
+///
+/// let socket = UdpSocket::bind(&near, "10.0.0.1:0")?;
+/// let mut options = socket.options()?;
+/// options.broadcast = true;
+/// options.fragmentation = Fragmentation::Never;
+/// socket.set_options(&options)?;
+/// assert_eq!(socket.options()?, options);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpSocketOptions {
     /// Hop limit (TTL) of datagrams to one host, 64 at first; not 0.
