@@ -56,6 +56,10 @@ pub struct Tuning {
     /// Bytes that a TCP connection holds and has not sent yet. Further writes wait until half of it
     /// has left; what could not leave now would only run out of the processor's cache.
     pub unsent_bytes: usize,
+    /// While all queues together hold more than this, a connection holds at most
+    /// [`CROWDED_UNSENT_BYTES`] unsent: thousands of writers would fill gigabytes that the system
+    /// clears first, and that have left every cache when they are sent.
+    pub crowded_bytes: usize,
     /// Bytes of TCP payload that all applications together write between two turns. Who is refused
     /// is granted a share in one of the next turns, in the order of asking; until then what it has
     /// written waits to be whole super-segments. A share ends with a whole one. A zero-copy write
@@ -130,6 +134,7 @@ impl Default for Tuning {
             transmit_budget_bytes: 256 * 1024,
             transmit_turn_bytes: 512 * 1024,
             unsent_bytes: 256 * 1024,
+            crowded_bytes: 64 << 20,
             write_turn_bytes: 256 * 1024,
             write_share_bytes: 448 * 1024,
             direct_read_bytes: 8 * 1024,
@@ -217,6 +222,10 @@ pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
 /// four super-segments, so that many connections do not mean small segments, and that what one
 /// writes is acknowledged, and its memory used again, before the next has its turn.
 pub const WRITE_SHARE_BYTES: usize = 256 * 1024;
+
+/// The bytes of [`Tuning::unsent_bytes`] while the queues are crowded
+/// ([`Tuning::crowded_bytes`]): a super-segment.
+pub const CROWDED_UNSENT_BYTES: usize = 64 * 1024;
 
 /// The longest time of a round of all waiting writers, at the rate at which they write, as long as
 /// none gets less than [`WRITE_SHARE_BYTES`]: a peer's delayed ACK goes out by a timer of 40 ms,

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::socket::EventQueue;
 use crate::stats::{DropReason, EngineStats};
-use crate::tuning::HEADROOM_BYTES;
+use crate::tuning::{CROWDED_UNSENT_BYTES, HEADROOM_BYTES};
 
 /// Handed down to every layer by the engine, which owns it: the time, and what all layers draw on
 /// and report to.
@@ -98,6 +98,16 @@ impl Context {
             self.stats.drop(DropReason::PoolExhausted);
         }
         packet
+    }
+
+    /// Returns how many bytes a connection holds at most that it has not sent.
+    #[inline]
+    pub fn unsent_limit(&self) -> usize {
+        let tuning = &self.limits.tuning;
+        match self.account.is_beyond(tuning.crowded_bytes) {
+            true => tuning.unsent_bytes.min(CROWDED_UNSENT_BYTES),
+            false => tuning.unsent_bytes,
+        }
     }
 
     /// Refuses a local port that another engine's packets come to.

@@ -152,6 +152,12 @@ impl Account {
         account
     }
 
+    /// Returns true if more than `bytes` are charged.
+    #[inline]
+    pub fn is_beyond(&self, bytes: usize) -> bool {
+        self.total > bytes
+    }
+
     /// Charges a queue for the `held` bytes that it holds now; `charged` is what it was charged
     /// for.
     #[inline(always)]

@@ -199,8 +199,9 @@ impl TcpLayer {
     ) -> Result<usize, Error> {
         cx.stats.stages.mark(Stage::Application, 0);
         let (slot, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
+        let limit = cx.unsent_limit();
         let room = Room { account: &mut cx.account, stats: &mut cx.stats, now: cx.now };
-        let admitted = self.writes.admit(socket, data.len(), cx.limits.tuning.unsent_bytes, room);
+        let admitted = self.writes.admit(socket, data.len(), limit, room);
         if admitted == 0 && !data.is_empty() {
             return Err(Error::WouldBlock);
         }
@@ -234,8 +235,9 @@ impl TcpLayer {
         let Some((slot, socket)) = self.table.by_id(id) else {
             return Err((packet, Error::NoSuchSocket));
         };
+        let limit = cx.unsent_limit();
         let room = Room { account: &mut cx.account, stats: &mut cx.stats, now: cx.now };
-        if self.writes.admit(socket, len, cx.limits.tuning.unsent_bytes, room) == 0 && len != 0 {
+        if self.writes.admit(socket, len, limit, room) == 0 && len != 0 {
             return Err((packet, Error::WouldBlock));
         }
         let result = socket.conn.write_packet(packet);

@@ -281,7 +281,7 @@ impl TcpLayer {
             socket.transmit.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
         let unflushed = socket.transmit.unflushed as usize;
         // No more than may be unsent is waited for.
-        let whole = (socket.transmit.whole as usize).min(cx.limits.tuning.unsent_bytes);
+        let whole = (socket.transmit.whole as usize).min(cx.unsent_limit());
         let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.write.has_grant();
         let budget = match goes_on {
             true if unflushed < whole => 0,

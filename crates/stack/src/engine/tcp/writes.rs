@@ -3,7 +3,7 @@
 //! Data is sent as it is written, as far as the peer and the path take it, while it is still in the
 //! processor's cache. The rest only grows cold in a queue. So writes are bounded twice: a
 //! connection holds at most [`Tuning::unsent_bytes`](crate::tuning::Tuning) that it has not sent
-//! yet, and all of them together take at most [`Tuning::write_turn_bytes`](crate::tuning::Tuning),
+//! yet, or less where the queues are crowded, and all of them together take at most [`Tuning::write_turn_bytes`](crate::tuning::Tuning),
 //! or one share, between two turns, however many there are.
 //!
 //! A writer that is refused stands in line and is granted a share in one of the next turns, told by
@@ -368,9 +368,7 @@ impl TcpTable {
     #[inline]
     pub fn note_room(&mut self, cx: &mut Context, slot: u32) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
-        if socket.write.wants_room
-            && socket.conn.unsent_bytes() * 2 <= cx.limits.tuning.unsent_bytes
-        {
+        if socket.write.wants_room && socket.conn.unsent_bytes() * 2 <= cx.unsent_limit() {
             socket.write.wants_room = false;
             if socket.detached {
                 return;

@@ -1,6 +1,6 @@
 //! Budgets of application writes between two turns, and the order of waiting writers.
 
-use millstream::{Error, Limits};
+use millstream::{Engine, Error, Limits, SocketId};
 
 use super::{TURN, addr, drain, limited, offloading, open, sent, settle, turn};
 
@@ -203,6 +203,30 @@ fn a_turn_that_holds_no_super_segment_is_written_all_the_same() {
     }
     assert_eq!(written, [data.len(); 2]);
     assert_eq!(drain(&mut far, &theirs), [data.len() as u64; 2]);
+}
+
+#[test]
+fn while_all_queues_hold_much_a_connection_holds_a_super_segment_unsent() {
+    let limits = Limits::default().tune(|t| {
+        t.crowded_bytes = 100_000;
+        t.write_turn_bytes = 1 << 30;
+    });
+    let (mut near, mut far) = limited(limits);
+    let (ours, theirs) = open(&mut near, &mut far, 2);
+    let data = vec![6; 1 << 20];
+    let unsent = |near: &mut Engine, id: SocketId| {
+        while near.tcp(id).write(&data).is_ok() {}
+        near.tcp(id).info().expect("a connection").notsent_bytes
+    };
+    let first = unsent(&mut near, ours[0]);
+    assert_eq!([first, unsent(&mut near, ours[1])], [256 * 1024, 64 * 1024]);
+    while near.next_event().is_some() {}
+    settle(&mut near, &mut far);
+    assert_eq!(drain(&mut far, &theirs), [256 * 1024, 64 * 1024]);
+    let told: Vec<SocketId> = std::iter::from_fn(|| near.next_event()).map(|(id, _)| id).collect();
+    assert!(ours.iter().all(|id| told.contains(id)), "{told:?}");
+    // Nothing is held any more.
+    assert_eq!(unsent(&mut near, ours[1]), 256 * 1024);
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut Page) -> Option<()>
     receives.held_bytes = info.recv_queue_held_bytes;
     (receives.limit_bytes, receives.queues) = (info.recv_limit_bytes, 1);
     let send = QueueStats { limit_bytes: info.send_limit_bytes, queues: 1, ..sends };
-    let sends_from = engine.cx.limits.tuning.unsent_bytes / 2;
+    let sends_from = engine.cx.unsent_limit() / 2;
     queue_line(page, "send", &send, sends_from, &send_flags(socket));
     queue_line(page, "receive", &receives, 1, &receive_flags(socket));
     Some(())
