@@ -1,6 +1,6 @@
 //! Colliding placement over minutes: the engine, for which packets always wait, and the two threads
 //! of an application, which take datagrams from one socket behind a lock, all on one CPU; the cure
-//! has the application on another.
+//! has the application on others.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use millstream::net::UdpSocket;
 
 use super::{CLOG, DATA, DATAGRAMS, OWN, PORT, is_whole, place, spawn};
 use crate::clog::live::{LastPart, Living};
-use crate::clog::threads::{Stop, joined};
+use crate::clog::threads::{Stop, cpus, joined};
 
 /// Threads of the application, and their name.
 const THREADS: usize = 2;
@@ -23,27 +23,29 @@ const NAME: &str = "application";
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn live(living: &Living<'_>) -> io::Result<f64> {
-    let [engine, other] = place(false, 0)?;
-    let application = if living.clogged { engine } else { other };
+    let [engine, _] = place(false, 0)?;
+    let mut those = cpus();
+    those.retain(|cpu| (*cpu == engine) == living.clogged);
     let stack = spawn(engine, Some(living.name(&CLOG)))?;
     let socket = UdpSocket::bind(&stack, SocketAddr::new(OWN.into(), PORT))?;
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
     let (socket, received, stop) = (Mutex::new(socket), AtomicU64::new(0), Stop::default());
     std::thread::scope(|scope| {
         let end = stop.at_end();
-        let each = || {
+        let each = |cpu| {
             let (socket, received, stop) = (&socket, &received, &stop);
             let thread = std::thread::Builder::new().name(NAME.to_owned());
             thread.spawn_scoped(scope, move || {
-                pin_current_thread(application)?;
+                pin_current_thread(cpu)?;
                 receive(socket, received, stop)
             })
         };
-        let threads = (0..THREADS).map(|_| each()).collect::<io::Result<Vec<_>>>()?;
+        let each_on = those.iter().cycle().take(THREADS);
+        let threads = each_on.map(|cpu| each(*cpu)).collect::<io::Result<Vec<_>>>()?;
         let done = || received.load(Ordering::Relaxed);
         let mut last_part = LastPart::of(living);
         (living.say)(&format!(
-            "the engine is on CPU {engine}, the application's threads on CPU {application}"
+            "the engine is on CPU {engine}, the application's threads on CPU {those:?}"
         ));
         stack
             .with_engine(|engine| engine.inspect().live_error().map(ToString::to_string))?
