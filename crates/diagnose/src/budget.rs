@@ -1,5 +1,6 @@
 //! The ends of a load: processes that belong to it, by who started whom and who waits for whom.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_record::{Budget, BudgetRow, ThreadBudget, ThreadState};
@@ -19,7 +20,8 @@ fn work_s(thread: &ThreadBudget) -> f64 {
 }
 
 /// Returns the processes that are `roots`, or were started by them, and those that they wait for or
-/// that wait for them; those of most work first among each.
+/// that wait for them. Among each come first those that have connections, as a shell may work more
+/// than a load that waits, and of these those of most work.
 pub fn ends(budget: &Budget, roots: &[u32]) -> Vec<u32> {
     let mut work: BTreeMap<u32, f64> = BTreeMap::new();
     for thread in &budget.threads {
@@ -28,7 +30,8 @@ pub fn ends(budget: &Budget, roots: &[u32]) -> Vec<u32> {
     let mut found: Vec<u32> = Vec::new();
     let take = |found: &mut Vec<u32>, fresh: BTreeSet<u32>| {
         let mut fresh: Vec<u32> = fresh.into_iter().filter(|one| !found.contains(one)).collect();
-        fresh.sort_by(|a, b| work[b].total_cmp(&work[a]));
+        let order = |one: &u32| (budget.ends.contains_key(one), work[one]);
+        fresh.sort_by(|a, b| order(b).partial_cmp(&order(a)).unwrap_or(Ordering::Equal));
         found.extend(&fresh);
         !fresh.is_empty()
     };
@@ -80,6 +83,8 @@ fn waits(budget: &Budget, process: u32) -> Vec<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use millstream_record::End;
+
     use super::*;
 
     fn row(state: ThreadState, what: &str, with: u32, s: f64) -> BudgetRow {
@@ -122,5 +127,10 @@ mod tests {
     fn ends_are_those_that_were_started_and_those_that_wait_for_each_other() {
         // The command's first, then the proxy, which it waits for, then the server behind that.
         assert_eq!(ends(&budget(), &[1]), [2, 1, 4, 5]);
+        // What the shell ran before it worked longer, and has no connections.
+        let mut budget = budget();
+        budget.threads.push(thread(7, 1, 7, vec![row(ThreadState::Kernel, "execve", 0, 2.0)]));
+        budget.ends.insert(2, End::default());
+        assert_eq!(ends(&budget, &[1]), [2, 7, 1, 4, 5]);
     }
 }
