@@ -74,8 +74,7 @@ pub use millstream_wire as wire;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
 pub use stages::{Batches, Histogram, Stage, StageTime, StageTimes};
 pub use stats::{
-    DropReason, EngineStats, LinkInfo, ListenerStats, MemoryPressure, MemoryUse, Undelivered,
-    WakeStats,
+    DropReason, EngineStats, LinkInfo, ListenerStats, MemoryPressure, MemoryUse, WakeStats,
 };
 
 /// The README's code compiles.

@@ -63,8 +63,9 @@ use std::time::Duration;
 
 use tokio::net::{ToSocketAddrs, lookup_host};
 
+pub use millstream::Error;
 pub use millstream::net::{Stack, StackBuilder};
-pub use millstream::{Error, Undelivered};
+pub use millstream::stats::Undelivered;
 
 pub use engine::in_task;
 pub use flows::{UdpFlow, UdpFlows};

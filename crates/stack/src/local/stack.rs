@@ -8,8 +8,9 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use crate::engine::{Reader, Received};
+use crate::stats::Undelivered;
 use crate::tuning::GOODBYE;
-use crate::{Engine, Readiness, SocketId, SocketKind, Turn, Undelivered};
+use crate::{Engine, Readiness, SocketId, SocketKind, Turn};
 
 /// The longest time for which a simulated host's end sees through what was written.
 const SIMULATED_LINGER: Duration = Duration::from_secs(600);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use millstream_link::sys::PollEntry;
 
 use super::worker::Worker;
-use crate::Undelivered;
 use crate::engine::Sleep;
+use crate::stats::Undelivered;
 
 /// The work of an engine ([`Stack::in_task`](super::Stack::in_task)), for a task that sleeps on the
 /// engine's descriptors. Dropped before its end, it is as if the engine's thread had panicked.

@@ -12,7 +12,8 @@ use super::engine_task::EngineTask;
 use super::mailbox::{Mailbox, enter_engine, may_wait, question};
 use super::ready::ReadySet;
 use super::worker::Worker;
-use crate::{Engine, EngineStats, Error, LinkInfo, LiveConfig, SocketInfo, Undelivered, WakeStats};
+use crate::stats::Undelivered;
+use crate::{Engine, EngineStats, Error, LinkInfo, LiveConfig, SocketInfo, WakeStats};
 
 /// Where the thread of an engine runs and how it waits, as [`std::thread::Builder`] has it for any
 /// thread.

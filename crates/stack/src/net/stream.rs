@@ -14,9 +14,9 @@ use super::shared::{
 };
 use super::slots::Slots;
 use super::starved::Starved;
-use crate::stats::MemoryPressure;
+use crate::stats::{MemoryPressure, Undelivered};
 use crate::tuning::STREAMS_TURN;
-use crate::{Engine, Error, Readiness, SocketId, Undelivered};
+use crate::{Engine, Error, Readiness, SocketId};
 
 /// Packets that a ring holds.
 pub const RING_PACKETS: usize = 64;

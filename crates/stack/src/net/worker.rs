@@ -10,8 +10,9 @@ use super::sockets::Sockets;
 use super::waiter::take_woke;
 use crate::engine::Sleep;
 use crate::engine::tcp::ending::Lingering;
+use crate::stats::Undelivered;
 use crate::tuning::{GOODBYE, LINGER_LOOK};
-use crate::{Engine, SocketKind, Turn, Undelivered};
+use crate::{Engine, SocketKind, Turn};
 
 /// See the module text.
 pub struct Worker {

@@ -9,8 +9,9 @@ use std::time::Duration;
 use millstream::link::{Medium, PairConfig};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
+use millstream::stats::Undelivered;
 use millstream::tcp::{Config, State};
-use millstream::{DatagramToSend, SocketKind, Undelivered};
+use millstream::{DatagramToSend, SocketKind};
 
 use crate::common::{self, CALLS, Ending, Mode, both_modes};
 

@@ -10,7 +10,8 @@ use millstream::link::{
     Capabilities, Link, LinkError, PairConfig, PairEnd, RawConfig, RawLink, forward_link, pair,
 };
 use millstream::packet::{Instant, PacketBatch, Pool};
-use millstream::{Engine, Error, Fragmentation, Undelivered, local};
+use millstream::stats::Undelivered;
+use millstream::{Engine, Error, Fragmentation, local};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::common;

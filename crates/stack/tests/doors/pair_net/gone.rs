@@ -5,9 +5,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
+use millstream::Limits;
 use millstream::link::{PairConfig, pair};
 use millstream::net::{Poller, Stack, StackBuilder, TcpListener, TcpStream, UdpSocket};
-use millstream::{Limits, Undelivered};
+use millstream::stats::Undelivered;
 
 use super::waits::{PATIENCE, hold, small_ends, told};
 use super::{ends, far_addr, stacks};
