@@ -131,8 +131,17 @@ def run(case, options):
             os.close(descriptor)
 
 
+def beside_fewest(runs, case):
+    """Returns the CPU time for each GB over that with the fewest streams, round by round."""
+    contender, _, way, mtu = case
+    fewest = min(one["case"][1] for one in runs)
+    cost = {(tuple(one["case"]), one["round"]): one["cpu_s_per_gb"] for one in runs if "error" not in one}
+    one = (contender, fewest, way, mtu)
+    return sorted(cost[case, turn] / cost[one, turn] for of, turn in cost if of == case and cost.get((one, turn)))
+
+
 def table(runs):
-    print(f"{'':44} {'Gb/s':>20} {'CPU s/GB':>20} {'MiB idle':>9} {'MiB most':>9}")
+    print(f"{'':44} {'Gb/s':>20} {'CPU s/GB':>20} {'over fewest streams':>20} {'MiB idle':>9} {'MiB most':>9}")
     for case in sorted({tuple(one["case"]) for one in runs}, key=lambda case: (case[3], case[2], case[1], case[0])):
         good = [one for one in runs if tuple(one["case"]) == case and "error" not in one]
         contender, streams, way, mtu = case
@@ -141,12 +150,15 @@ def table(runs):
             print(f"{name:44} {[one.get('error') for one in runs if tuple(one['case']) == case][0]}")
             continue
 
-        def column(key, form="{:.2f}", unit=1):
-            values = sorted(one[key] / unit for one in good)
-            return f"{form} ({form}–{form})".format(statistics.median(values), values[0], values[-1])
+        def spread(values):
+            values = sorted(values)
+            return f"{statistics.median(values):.2f} ({values[0]:.2f}–{values[-1]:.2f})" if values else ""
+
+        def column(key):
+            return spread(one[key] for one in good)
 
         idle, high = (statistics.median(one[key] for one in good) / 1024 for key in ("idle_kib", "high_kib"))
-        print(f"{name:44} {column('gbps'):>20} {column('cpu_s_per_gb'):>20} {idle:9.1f} {high:9.1f}")
+        print(f"{name:44} {column('gbps'):>20} {column('cpu_s_per_gb'):>20} {spread(beside_fewest(runs, case)):>20} {idle:9.1f} {high:9.1f}")
 
 
 def main():
@@ -155,9 +167,9 @@ def main():
              for contender in options.only.split(",") for streams in options.streams.split(",")
              for way in options.ways.split(",") for mtu in options.mtu.split(",")]
     order, runs = random.Random(1), []
-    for _ in range(options.rounds):
+    for turn in range(options.rounds):
         for case in order.sample(cases, len(cases)):
-            runs.append({"case": case, **run(case, options)})
+            runs.append({"case": case, "round": turn, **run(case, options)})
     table(runs)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
