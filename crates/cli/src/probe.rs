@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use millstream_diagnose::cost;
 use millstream_diagnose::flame::flame_graph;
 use millstream_foreign::shown;
@@ -37,6 +37,7 @@ Examples:
   millstream probe --profile 99 --stacks 20 --flame flame.svg --count 10
   millstream probe --uprobe /usr/lib/x86_64-linux-gnu/libc.so.6:malloc --count 5
   millstream probe --uprobe ./server:Engine::turn --uprobe ./server:mmap --inside ./server:engine::rx::receive --count 5
+  millstream probe --uprobe ./server:alloc --argument 1 --stacks 10 --count 5    # the sizes, and who asked for them
   millstream probe --kernel-function tcp_v4_rcv --count 5
   millstream probe --budget -- wrk -d 5 http://127.0.0.1/    # where the time of both ends goes
   millstream probe --budget --process 1234 --count 5
@@ -49,6 +50,7 @@ const FUNCTIONS: usize = 16;
 
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("met").args(["profile", "argument"]).multiple(true))]
 pub struct Arguments {
     /// Seconds from one table to the next, 0.01 at least
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, allow_negative_numbers = true, value_parser = seconds)]
@@ -66,8 +68,9 @@ pub struct Arguments {
     /// Sample the stacks of every CPU so many times in a second
     #[arg(long, value_name = "HZ", value_parser = whole::<u32>)]
     profile: Option<u32>,
-    /// Tell at the end the N stacks that the profile met most, of programs and of the kernel
-    #[arg(long, value_name = "N", requires = "profile", value_parser = whole::<u32>)]
+    /// Tell at the end the N stacks that the profile met most, of programs and of the kernel; and
+    /// those that called the functions whose --argument is counted most
+    #[arg(long, value_name = "N", requires = "met", value_parser = whole::<u32>)]
     stacks: Option<u32>,
     /// Write the profile to this file as a flame graph (SVG)
     #[arg(long, value_name = "FILE", requires = "profile")]
@@ -76,6 +79,10 @@ pub struct Arguments {
     /// or the end of that. May be given 16 times
     #[arg(long, value_name = "PATH:FUNCTION", value_parser = function)]
     uprobe: Vec<(PathBuf, String)>,
+    /// Count the values of the Nth argument with which the functions of --uprobe are called: of
+    /// whole numbers and pointers, the first is 1
+    #[arg(long, value_name = "N", requires = "uprobe", value_parser = whole::<u32>)]
+    argument: Option<u32>,
     /// Time the functions of --uprobe only while this one runs, in the same thread
     #[arg(long, value_name = "PATH:FUNCTION", value_parser = function, requires = "uprobe")]
     inside: Option<(PathBuf, String)>,
@@ -216,6 +223,7 @@ fn wanted(arguments: &Arguments) -> Want {
         histograms: arguments.histograms,
         profile_hz: arguments.profile.map(u64::from),
         functions: arguments.inside.iter().chain(&arguments.uprobe).cloned().collect(),
+        argument: arguments.argument.map(|number| number as usize),
         only_inside: arguments.inside.is_some(),
         kernel_function: arguments.kernel_function.clone(),
     }

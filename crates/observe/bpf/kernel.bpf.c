@@ -55,6 +55,7 @@ struct {
 const volatile u32 want_histograms = 0;
 const volatile u32 only_inside = 0; /* functions are timed inside the first one alone */
 const volatile u32 cpu_words = 1;  /* words of a CPU mask that hold CPUs of this machine */
+const volatile u32 argument_at = 0; /* where struct pt_regs has the argument of functions that is counted; 0: none is */
 
 INLINE struct counters *mine(void)
 {
@@ -224,6 +225,66 @@ int napi_poll(u64 *ctx)
 	return 0;
 }
 
+/* ---- programs: who had the kernel do something, and who called a function ---- */
+
+struct caller {
+	u32 process;
+	u32 place; /* of the function, as in other_times; 0: it was the kernel */
+	u64 what;  /* the argument; the number of the kernel's stack */
+	s64 stack;
+};
+
+/* The top of the stack has return addresses that frame pointers do not lead to. */
+#define TOP 16
+
+struct calls {
+	u64 count;
+	u64 top[TOP];
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 8192);
+	TYPE(key, struct caller);
+	TYPE(value, struct calls);
+} callers SEC(".maps");
+
+struct {
+	UINT(type, MAP_STACK_TRACE);
+	UINT(max_entries, 8192);
+	UINT(key_size, 4);
+	UINT(value_size, 8 * 24);
+} caller_stacks SEC(".maps");
+
+/* Calls of functions that found no room. */
+u64 left_out = 0;
+
+struct pt_regs {
+	u64 sp;
+} KERNEL_TYPE;
+
+INLINE void note_caller(void *ctx, u32 place, u64 what)
+{
+	struct caller key = { .process = current_ids() >> 32, .place = place, .what = what };
+	struct calls first = { .count = 1 }, *calls;
+	struct pt_regs *regs = registers_of(current_task());
+	key.stack = stack_id(ctx, &caller_stacks, BPF_F_FAST_STACK_CMP | BPF_F_USER_STACK);
+	if (!place && key.stack < 0)
+		return; /* a thread of the kernel */
+	calls = map_lookup(&callers, &key);
+	if (!calls) {
+		if (key.stack >= 0)
+			read_user(first.top, sizeof(first.top), (void *)regs->sp);
+		if (!map_update(&callers, &key, &first, BPF_NOEXIST))
+			return;
+		calls = map_lookup(&callers, &key); /* of another CPU meanwhile */
+	}
+	if (calls)
+		__sync_fetch_and_add(&calls->count, 1);
+	else if (place)
+		__sync_fetch_and_add(&left_out, 1);
+}
+
 /* ---- cross-calls: interrupts from one CPU to others ---- */
 
 struct sender {
@@ -271,6 +332,7 @@ INLINE void list(u64 *ctx, struct counters *c, struct sender *key, u64 targets)
 	long id = stack_id(ctx, &stacks, BPF_F_FAST_STACK_CMP);
 	if (id < 0)
 		return;
+	note_caller(ctx, 0, id);
 	struct sender_stack with = { .sender = *key, .stack = (u64)id };
 	u64 *seen = map_lookup(&sender_stacks, &with);
 	if (seen) {
@@ -409,6 +471,8 @@ int contention_begin(u64 *ctx)
 	if (waiting.stands_for) {
 		long id = stack_id(ctx, &stacks, BPF_F_FAST_STACK_CMP);
 		waiting.stack = id < 0 ? ~0ull : (u64)id;
+		if (id >= 0)
+			note_caller(ctx, 0, id);
 	}
 	map_update(&waiters, &who, &waiting, BPF_ANY);
 	return 0;
@@ -545,6 +609,11 @@ int function_entry(void *ctx)
 	u32 place = FIRST_FUNCTION + (u32)attach_cookie(ctx);
 	if (only_inside && place != FIRST_FUNCTION && !map_lookup(&entered, &around))
 		return 0;
+	if (argument_at && !(only_inside && place == FIRST_FUNCTION)) {
+		u64 argument = 0;
+		read_kernel(&argument, sizeof(argument), (u8 *)registers_of(current_task()) + argument_at);
+		note_caller(ctx, place, argument);
+	}
 	return enter(place);
 }
 

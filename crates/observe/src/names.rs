@@ -1,6 +1,7 @@
 //! Names of the kernel's functions for every thread of this process, from one thread that has read
 //! them once.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock};
 
@@ -47,6 +48,89 @@ impl Named {
         let of = |stack: &Vec<u64>| stack.iter().map(|address| format!("{address:#x}")).collect();
         answer.recv().unwrap_or_else(|_| stacks.iter().map(of).collect())
     }
+}
+
+/// A function that names the stacks of a process.
+pub(crate) type Ask = Box<dyn Fn(u32, Vec<Vec<u64>>) -> Named + Send>;
+
+/// The names of stacks of programs, asked for while the processes live and waited for at the end.
+/// This process lives on: its own are asked for at the end, so that looking them up is not among
+/// what is measured.
+pub(crate) struct Asked {
+    ask: Ask,
+    asked: HashSet<(u32, Vec<u64>)>,
+    answers: Vec<(u32, Named)>,
+    own: Vec<Vec<u64>>,
+    processes: HashMap<u32, String>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self::by(Box::new(process_stacks))
+    }
+}
+
+impl Asked {
+    pub(crate) fn by(ask: Ask) -> Self {
+        let (asked, answers, own) = Default::default();
+        Self { ask, asked, answers, own, processes: HashMap::new() }
+    }
+
+    /// Asks for the names of those stacks, each of a process, that are new.
+    pub(crate) fn look<'a>(&mut self, stacks: impl Iterator<Item = (u32, &'a [u64])>) {
+        let mut fresh: BTreeMap<u32, Vec<Vec<u64>>> = BTreeMap::new();
+        for (process, stack) in stacks {
+            self.processes.entry(process).or_insert_with(|| name_of(process));
+            if !stack.is_empty() && self.asked.insert((process, stack.to_vec())) {
+                fresh.entry(process).or_default().push(stack.to_vec());
+            }
+        }
+        self.own.extend(fresh.remove(&std::process::id()).into_iter().flatten());
+        for (process, stacks) in fresh {
+            self.answers.push((process, (self.ask)(process, stacks)));
+        }
+    }
+
+    /// Waits for all names.
+    pub(crate) fn wait(self) -> Programs {
+        let Self { ask, asked: _, mut answers, own, processes } = self;
+        if !own.is_empty() {
+            answers.push((std::process::id(), ask(std::process::id(), own)));
+        }
+        let mut stacks = HashMap::new();
+        for (process, named) in answers {
+            let those = named.stacks().to_vec();
+            let those = those.into_iter().map(|stack| (process, stack));
+            stacks.extend(those.zip(named.wait()));
+        }
+        Programs { processes, stacks }
+    }
+}
+
+/// Names of processes, and of their stacks.
+pub(crate) struct Programs {
+    processes: HashMap<u32, String>,
+    stacks: HashMap<(u32, Vec<u64>), Vec<String>>,
+}
+
+impl Programs {
+    /// Returns the name of a process; empty where it was not asked for.
+    pub(crate) fn process(&self, process: u32) -> String {
+        self.processes.get(&process).cloned().unwrap_or_default()
+    }
+
+    /// Returns the functions of a stack, the innermost first; none where they are not known.
+    pub(crate) fn functions(&self, process: u32, stack: Vec<u64>) -> &[String] {
+        self.stacks.get(&(process, stack)).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn name_of(process: u32) -> String {
+    if process == 0 {
+        return "idle".to_owned();
+    }
+    let name = millstream_foreign::read_name(format!("/proc/{process}/comm")).unwrap_or_default();
+    if name.trim().is_empty() { format!("process {process}") } else { name.trim().to_owned() }
 }
 
 fn ask(process: Option<u32>, stacks: Vec<Vec<u64>>) -> Named {

@@ -1,9 +1,10 @@
 //! The programs in the running kernel. Without the rights for them each test says so and passes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use millstream_observe::bpf::{Counter, Histogram, Kernel, Place, Want, count_costs};
+use millstream_observe::bpf::{Called, Counter, Histogram, Kernel, Place, Want, count_costs};
 use millstream_observe::symbols::Symbols;
 use millstream_observe::table::{Column, CpuTable};
 
@@ -198,7 +199,7 @@ fn samples_have_stacks_of_this_program_and_costs_are_counted() {
         met.join().unwrap()
     });
     assert!(of(ended));
-    kernel.forget_samples();
+    kernel.forget_stacks();
     assert!(!of(ended), "it is forgotten");
     while mine() == 0 {}
 }
@@ -210,7 +211,7 @@ fn a_sample_for_which_there_is_no_room_is_counted() {
     if let Some(why) = kernel.why_not(Counter::LostSamples) {
         return println!("NOT RUN: {why}");
     }
-    kernel.forget_samples();
+    kernel.forget_stacks();
     assert_eq!(sum(&kernel, Counter::LostSamples), 0);
     // Each thread that is met is a kind of its own.
     let spin = || (0..300_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
@@ -259,6 +260,61 @@ fn functions_of_this_program_are_timed_inside_another_alone() {
     };
     assert_eq!([calls(0), calls(1)], [100, 100]);
     assert_eq!(kernel.name_of(Place::Function(1)), "function timed_function");
+}
+
+/// Two functions call a third one, so often and with these arguments.
+#[test]
+fn the_argument_of_a_function_is_counted_with_who_called() {
+    #[unsafe(no_mangle)]
+    #[inline(never)]
+    extern "C" fn millstream_function_taking(first: u64, size: u64) -> u64 {
+        std::hint::black_box(first + size)
+    }
+    #[inline(never)]
+    fn a_large_caller(n: u64) -> u64 {
+        millstream_function_taking(n, 150_670) + 1
+    }
+    #[inline(never)]
+    fn a_small_caller(n: u64) -> u64 {
+        millstream_function_taking(n, 64) + 1
+    }
+    let path = std::env::current_exe().unwrap();
+    let want = |argument| Want {
+        no_system_calls: true,
+        functions: vec![(path.clone(), "millstream_function_taking".to_owned())],
+        argument: Some(argument),
+        ..Want::default()
+    };
+    let Some(kernel) = open(&want(2)) else { return };
+    let program = millstream_observe::bpf::Program::FunctionEntry;
+    if let Some(why) = kernel.absent().get(&program) {
+        return println!("NOT RUN: {why}");
+    }
+    let large: u64 = (0..30).map(a_large_caller).sum();
+    let small: u64 = (0..10).map(a_small_caller).sum();
+    std::hint::black_box(large + small);
+    let mut found = BTreeMap::new();
+    let mut symbols = Symbols::new();
+    for one in kernel.calls().unwrap() {
+        if let Called::Function(number, argument) = one.to {
+            assert_eq!((number, one.process), (0, std::process::id()));
+            let names = symbols.process(one.process, &[vec![one.stack.top[0]]]).concat();
+            let name = if names[0].contains("a_large_caller") { "large" } else { &names[0] };
+            let name = if name.contains("a_small_caller") { "small" } else { name };
+            *found.entry((argument, name.to_owned())).or_insert(0) += one.count;
+        }
+    }
+    let expected = [((64, "small".to_owned()), 10), ((150_670, "large".to_owned()), 30)];
+    assert_eq!(found, expected.into());
+    assert_eq!(kernel.calls_left_out(), 0);
+    kernel.forget_stacks();
+    let of_functions = |kernel: &Kernel| {
+        let calls = kernel.calls().unwrap();
+        calls.iter().filter(|one| matches!(one.to, Called::Function(..))).count()
+    };
+    assert_eq!(of_functions(&kernel), 0, "they are forgotten");
+    let why = Kernel::open(&want(7)).map(drop).unwrap_err();
+    assert!(why.0.starts_with("argument 7: those in registers are read"), "{why}");
 }
 
 #[test]
@@ -320,6 +376,53 @@ fn the_objects_are_what_their_sources_give() {
     std::fs::remove_dir_all(&copy).unwrap();
     assert!(built.success());
     assert_eq!(same, [true; 4], "run crates/observe/bpf/build");
+}
+
+/// Returns the numbered rows of `/proc/interrupts`, those of devices, by number and CPU.
+fn interrupts_of_devices() -> BTreeMap<(u32, u32), u64> {
+    let text = std::fs::read_to_string("/proc/interrupts").unwrap();
+    let table = millstream_observe::proc::interrupts::parse(&text).unwrap();
+    let mut all = BTreeMap::new();
+    for (id, counts, _) in &table.rows {
+        if let Ok(number) = id.parse::<u32>() {
+            all.extend(table.cpus.iter().map(|cpu| (number, *cpu)).zip(counts.iter().copied()));
+        }
+    }
+    all
+}
+
+/// The kernel counts them, too: what it counts between two looks inside ours is the least, between
+/// two around ours the most, but for one that goes on.
+#[test]
+fn interrupts_are_by_device_and_cpu_as_the_kernel_counts_them() {
+    let around = interrupts_of_devices();
+    let Some(kernel) = open(&Want { no_system_calls: true, ..Want::default() }) else { return };
+    if let Some(why) = kernel.why_not(Counter::IrqNs) {
+        return println!("NOT RUN: {why}");
+    }
+    let inside = interrupts_of_devices();
+    // What is written to a disk comes back with an interrupt.
+    let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    for _ in 0..20 {
+        std::io::Write::write_all(&mut file, &[7; 4096]).unwrap();
+        file.sync_all().unwrap();
+    }
+    let least = interrupts_of_devices();
+    let found = kernel.interrupt_times().unwrap();
+    let most = interrupts_of_devices();
+    let mut rises = 0;
+    // From 255 on all are one.
+    for (key, now) in most.into_iter().filter(|(key, _)| key.0 < 255) {
+        let of = |all: &BTreeMap<(u32, u32), u64>| all.get(&key).copied().unwrap_or(0);
+        let is = |one: &&Histogram| (one.place, one.cpu) == (Place::Interrupt(key.0), key.1);
+        let counted = found.iter().find(is).map_or(0, |one| one.count);
+        let (least, most) = (of(&least) - of(&inside), now - of(&around));
+        assert!(least <= counted + 1 && counted <= most, "{key:?}: {least}, {counted}, {most}");
+        rises += least;
+    }
+    if rises == 0 {
+        println!("NOT RUN: no device interrupted");
+    }
 }
 
 /// A datagram to a port that nobody has.

@@ -39,6 +39,12 @@ pub struct KernelActivity {
     /// Where the CPUs were found by the CPU clock, the most first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profile: Vec<StackRecord>,
+    /// Calls of functions whose argument was counted, the most first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallRecord>,
+    /// Further ones, for which the kernel's map had no room.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub calls_left_out: u64,
     /// Cost of each BPF program, where that was counted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub costs: BTreeMap<String, CostRecord>,
@@ -74,6 +80,23 @@ pub struct CrossCallRecord {
     /// The most frequent call stack of the sender, the innermost function first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stack: Vec<String>,
+    /// The program behind that stack most often: the name of its process, and its functions, the
+    /// innermost first; empty where there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub program: Vec<String>,
+}
+
+/// Calls of one function with one argument by one way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// `function NAME`.
+    pub function: String,
+    /// The value of its argument.
+    pub argument: u64,
+    /// Name of the process, and the functions that led there, the innermost first.
+    pub stack: Vec<String>,
+    /// Number of calls.
+    pub count: u64,
 }
 
 /// Waits for locks by one way that leads to one.
@@ -92,6 +115,10 @@ pub struct LockWaitRecord {
     /// The innermost function first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stack: Vec<String>,
+    /// The program behind that stack most often: the name of its process, and its functions, the
+    /// innermost first; empty where there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub program: Vec<String>,
 }
 
 /// Times of one kind on one CPU.

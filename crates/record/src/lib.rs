@@ -36,8 +36,8 @@ pub use ends::{EngineRecord, LinkRecord, StageRecord, TcpInfoRecord, WrongBytes}
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use kernel::{
-    CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, SampledRecord,
-    StackRecord,
+    CallRecord, CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord,
+    SampledRecord, StackRecord,
 };
 pub use over_time::{EngineSeries, EngineStretch, FullestQueue, QueueSeries, Series};
 pub use probes::{
@@ -60,6 +60,10 @@ pub mod keys {
     pub const THROUGHPUT: &str = "throughput_bits_per_s";
     /// CPU-seconds of the whole machine (both ends) per 10^9 payload bytes.
     pub const CPU_PER_GB: &str = "cpu_s_per_gb";
+    /// CPU-microseconds of the near worker, all of its threads, per 10^3 payload bytes.
+    pub const NEAR_CPU_PER_KB: &str = "near_cpu_us_per_kb";
+    /// The same of the far worker.
+    pub const FAR_CPU_PER_KB: &str = "far_cpu_us_per_kb";
     /// CPU-microseconds of the whole machine (both ends) per transaction.
     pub const CPU_PER_TRANSACTION: &str = "cpu_us_per_transaction";
     /// Datagrams that reached the receiving application, per second of the measured window.

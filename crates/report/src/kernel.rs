@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use millstream_diagnose::flame::function_shares;
 use millstream_record::{
-    CrossCallRecord, HistogramRecord, Interrupts, KernelActivity, LockWaitRecord, SampledRecord,
-    StackRecord,
+    CallRecord, CrossCallRecord, HistogramRecord, Interrupts, KernelActivity, LockWaitRecord,
+    SampledRecord, StackRecord,
 };
 
 use crate::frame::{Chapter, Frame, Grid, Part, Row, Section};
@@ -35,9 +35,8 @@ pub fn text(
                 "" => "wakes".to_owned(),
                 callback => format!("has run {callback}"),
             };
-            let way: Vec<&str> = one.stack.iter().take(FRAMES).map(String::as_str).collect();
             let rate = format!("{:.1}", one.count as f64 / seconds);
-            [rate, one.sender.clone(), what, way.join(" < ")]
+            [rate, one.sender.clone(), what, way(&one.stack, &one.program)]
         });
         let heads = [">in a second", "who", "what", "by"];
         vec![Part::Grid(Grid::new("", heads).rows(rows))]
@@ -51,10 +50,11 @@ pub fn text(
     let waits = by_caller(&kernel.lock_waits).into_iter().take(TOP).map(|one| {
         let mean = us(one.total_s / one.count.max(1) as f64);
         let count = one.count.to_string();
-        let cells = [ms(one.total_s), count, mean, us(one.longest_s), one.caller, one.kind];
+        let by = way(&one.stack, &one.program);
+        let cells = [ms(one.total_s), count, mean, us(one.longest_s), one.caller, one.kind, by];
         Row::from(cells)
     });
-    let heads = [">time", ">waits", ">mean", ">longest", "who asked", "kind"];
+    let heads = [">time", ">waits", ">mean", ">longest", "who asked", "kind", "by"];
     let waits = Grid::new("", heads).rows(waits);
     let all: f64 = kernel.costs.values().map(|cost| cost.cpu_s).sum();
     let costs = kernel.costs.iter().filter(|(_, cost)| cost.runs > 0).map(|(program, cost)| {
@@ -73,6 +73,7 @@ pub fn text(
     sections.push(by_device(kernel, interrupts, seconds));
     sections.extend(histograms(kernel));
     sections.extend(commonest(kernel, stacks));
+    sections.extend(arguments(kernel, stacks));
     let cost = format!("What the programs cost while that was counted, {} together", ms(all));
     sections.push(section(&cost, vec![Part::Grid(costs)]));
     sections.push(section("", vec![Part::lines(absent.collect())]));
@@ -126,6 +127,55 @@ fn commonest(kernel: &KernelActivity, most: usize) -> Option<Section<'static>> {
     (!lines.is_empty()).then(|| Section::new(Chapter::NONE, heading, vec![Part::lines(lines)]))
 }
 
+/// Returns the arguments with which functions were called, and the stacks of who called: the
+/// commonest of each function.
+fn arguments(kernel: &KernelActivity, most: usize) -> Vec<Section<'static>> {
+    let mut functions: BTreeMap<&str, Vec<&CallRecord>> = BTreeMap::new();
+    kernel.calls.iter().for_each(|one| functions.entry(&one.function).or_default().push(one));
+    let of_function = |(name, calls): (&str, Vec<&CallRecord>)| {
+        let all: u64 = calls.iter().map(|one| one.count).sum();
+        let share = |count: u64| format!("{:.1} %", 100.0 * count as f64 / all.max(1) as f64);
+        let mut values: BTreeMap<u64, u64> = BTreeMap::new();
+        calls.iter().for_each(|one| *values.entry(one.argument).or_default() += one.count);
+        let mut values: Vec<(u64, u64)> = values.into_iter().collect();
+        values.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let others: u64 = values.iter().skip(TOP).map(|(_, count)| count).sum();
+        let row = |value: String, count: u64| [value, count.to_string(), share(count)];
+        let rows = values.iter().take(TOP).map(|(value, count)| row(value.to_string(), *count));
+        let rows = rows.chain((others > 0).then(|| row("others".to_owned(), others)));
+        let grid = Grid::new("", [">argument", ">calls", ">share"]).rows(rows);
+        let mut lines = Vec::new();
+        for one in calls.iter().take(most) {
+            let process = one.stack.first().map_or("", String::as_str);
+            let (share, argument) = (share(one.count), one.argument);
+            lines.push(format!("{share:>7}  {:6}  {process}, argument {argument}", one.count));
+            lines.extend(one.stack.iter().skip(1).map(|function| format!("{:19}{function}", "")));
+        }
+        let heading = format!("Arguments of {name}, of {all} calls");
+        Section::new(Chapter::NONE, heading, vec![Part::Grid(grid), Part::lines(lines)])
+    };
+    let mut sections: Vec<Section> = functions.into_iter().map(of_function).collect();
+    let left_out = kernel.calls_left_out;
+    let said = format!("{left_out} further calls, for which the map of callers had no room");
+    let said = (left_out > 0).then(|| Section::new(Chapter::NONE, "", vec![Part::line(said)]));
+    sections.extend(said);
+    sections
+}
+
+/// Returns the innermost functions of the kernel, and behind them those of the program, as text.
+fn way(stack: &[String], program: &[String]) -> String {
+    let functions = |all: &[String]| {
+        let all: Vec<&str> = all.iter().take(FRAMES).map(String::as_str).collect();
+        all.join(" < ")
+    };
+    match program.split_first() {
+        Some((process, of_program)) => {
+            format!("{} … {process}: {}", functions(stack), functions(of_program))
+        }
+        None => functions(stack),
+    }
+}
+
 /// Returns the functions of two profiles whose shares differ most, so many at most, behind the
 /// states of the CPUs. `heads` are the names of the profiles.
 pub fn functions([before, after]: [&[StackRecord]; 2], heads: [&str; 2], most: usize) -> Grid {
@@ -159,6 +209,8 @@ fn by_caller(waits: &[LockWaitRecord]) -> Vec<LockWaitRecord> {
         let sum = all.entry((&one.caller, &one.kind)).or_insert_with(|| LockWaitRecord {
             caller: one.caller.clone(),
             kind: one.kind.clone(),
+            stack: one.stack.clone(),
+            program: one.program.clone(),
             ..LockWaitRecord::default()
         });
         sum.count += one.count;
@@ -244,6 +296,7 @@ mod tests {
             count: 20,
             by_cpu: vec![20],
             stack: vec!["smp_call".into(), "flush_tlb_mm_range".into()],
+            program: ["reader", "munmap", "main"].map(str::to_owned).into(),
         };
         let wait = LockWaitRecord {
             caller: "udp_recvmsg".into(),
@@ -252,6 +305,13 @@ mod tests {
             total_s: 8e-6,
             longest_s: 5e-6,
             stack: vec![],
+            program: vec![],
+        };
+        let called = |argument, caller: &str, count| CallRecord {
+            function: "function alloc".into(),
+            argument,
+            stack: ["server", caller].map(str::to_owned).into(),
+            count,
         };
         let histogram = |cpu, buckets_ns: &[(u64, u64)]| HistogramRecord {
             what: "softirq_net_rx".into(),
@@ -283,6 +343,8 @@ mod tests {
             counts: [("system_calls".to_owned(), vec![2000.0, 1000.0])].into(),
             sampled: [("system_calls".to_owned(), sampled)].into(),
             profile: [("walk", 3), ("read", 6), ("idle", 1)].map(stack).into(),
+            calls: vec![called(64, "serve", 6), called(64, "log", 3), called(9, "log", 1)],
+            calls_left_out: 5,
             absent: [("napi_polls".to_owned(), "napi_poll: no such tracepoint".to_owned())].into(),
             ..KernelActivity::default()
         };
@@ -294,7 +356,11 @@ mod tests {
         let interrupts = Interrupts { cpus: vec![0, 1], rows: vec![row("3"), row("38")] };
         let text = text(&kernel, Some(&interrupts), 2.0, 2);
         for line in [
-            "10.0  smp_call  has run flush_tlb_func  smp_call < flush_tlb_mm_range",
+            "10.0  smp_call  has run flush_tlb_func  smp_call < flush_tlb_mm_range … reader: munmap < main",
+            "Arguments of function alloc, of 10 calls:\n",
+            "64      9  90.0 %",
+            "60.0 %       6  server, argument 64\n                     serve\n",
+            "5 further calls, for which",
             "0.016 ms      8  2.0 µs   5.0 µs  udp_recvmsg  spin",
             "38  device of 38    1          5.0     0.001 %  1.0 µs",
             "softirq_net_rx: 10, mean 2.00 µs",

@@ -12,8 +12,6 @@ use serde::{Deserialize, Serialize};
 /// Entries of a list that are kept.
 const KEPT: usize = 20;
 
-static NO_WAY: Vec<String> = Vec::new();
-
 /// The activity of the runs in the kernel, over all of them and by group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Met {
@@ -78,12 +76,19 @@ impl Met {
                 _ => format!("{sender}, for {callback}"),
             };
             let of = kernel.cross_calls.iter();
-            of.map(|one| (who(&one.sender, &one.callback), one.count as f64, &one.stack)).collect()
+            of.map(|one| {
+                let way = [&one.stack[..], &one.program].concat();
+                (who(&one.sender, &one.callback), one.count as f64, way)
+            })
+            .collect()
         });
         met.waiters = rates(&looked, groups, |kernel| {
             let of = kernel.lock_waits.iter();
-            of.map(|one| (format!("{} ({})", one.caller, one.kind), one.total_s, &one.stack))
-                .collect()
+            of.map(|one| {
+                let way = [&one.stack[..], &one.program].concat();
+                (format!("{} ({})", one.caller, one.kind), one.total_s, way)
+            })
+            .collect()
         });
         met.profile = StackRecord::merged(looked.iter().map(|(_, kernel, _)| *kernel));
         if met.profile.is_empty() {
@@ -99,7 +104,7 @@ impl Met {
             let of_one = kernel.cpus.len() as f64 * seconds / samples.max(1) as f64;
             let at_work = kernel.profile.iter().filter(|one| !one.is_idle());
             at_work
-                .map(|one| (one.process().to_owned(), one.count() as f64 * of_one, &NO_WAY))
+                .map(|one| (one.process().to_owned(), one.count() as f64 * of_one, vec![]))
                 .collect()
         });
         if let ([lowest, .., highest], false) = (groups, met.profile.is_empty()) {
@@ -149,28 +154,28 @@ impl Rate {
     }
 }
 
-/// A name, an amount, and the functions that led there.
-type Entry<'a> = (String, f64, &'a Vec<String>);
+/// A name, an amount, and the functions that led there, those of the program behind the kernel's.
+type Entry = (String, f64, Vec<String>);
 
 /// Returns the amounts that `list` gives for each run, by name, in each second. Entries of the same
 /// name are added up, and keep the functions of the largest.
 fn rates<'a>(
     looked: &[(usize, &'a KernelActivity, f64)],
     groups: &[Mode],
-    list: impl Fn(&'a KernelActivity) -> Vec<Entry<'a>>,
+    list: impl Fn(&'a KernelActivity) -> Vec<Entry>,
 ) -> Vec<Rate> {
-    struct Sum<'a> {
+    struct Sum {
         by_run: Vec<f64>,
         largest: f64,
-        stack: &'a [String],
+        stack: Vec<String>,
     }
-    let mut sums: BTreeMap<String, Sum<'a>> = BTreeMap::new();
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     for (place, (_, kernel, _)) in looked.iter().enumerate() {
         for (who, amount, stack) in list(kernel) {
             let sum = sums.entry(who).or_insert_with(|| Sum {
                 by_run: vec![0.0; looked.len()],
                 largest: 0.0,
-                stack,
+                stack: stack.clone(),
             });
             sum.by_run[place] += amount;
             if amount > sum.largest {
@@ -194,7 +199,7 @@ fn rates<'a>(
             by_group: (groups.iter())
                 .map(|group| per_s(&sum.by_run, &|at| group.members.contains(&at)))
                 .collect(),
-            stack: sum.stack.to_vec(),
+            stack: sum.stack,
         })
         .collect();
     all.sort_by(|a, b| b.per_s.total_cmp(&a.per_s));
@@ -218,6 +223,8 @@ mod tests {
         };
         let wait = LockWaitRecord {
             caller: "udp_<recv>".to_owned(),
+            stack: vec!["udp_<recv>".to_owned()],
+            program: ["reader", "recv"].map(str::to_owned).into(),
             kind: "spin".to_owned(),
             total_s: waited_s,
             ..LockWaitRecord::default()
@@ -250,6 +257,7 @@ mod tests {
         assert_eq!((met.processes[0].who.as_str(), met.processes[0].per_s), ("p", 2.0));
         assert_eq!(met.senders[0].groups(), "5.00 → 20.0");
         assert_eq!(met.waiters[0].who, "udp_<recv> (spin)");
+        assert_eq!(met.waiters[0].stack, ["udp_<recv>", "reader", "recv"]);
         assert_eq!(met.profile.iter().map(StackRecord::count).collect::<Vec<_>>(), [14, 7]);
         let (lowest, highest) = met.profile_ends.clone().unwrap();
         assert_eq!((lowest[0].count(), highest[0].stack[1].as_str()), (14, "b"));

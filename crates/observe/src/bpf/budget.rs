@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use syscalls::Sysno;
 
+use super::ProgramStack;
+
 /// Times of one thread while a budget went on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -70,10 +72,8 @@ pub struct Asleep {
     pub why: Reason,
     /// How often it was met among those that were taken.
     pub count: u64,
-    /// The first words on the stack.
-    pub top: [u64; 16],
-    /// Addresses by frame pointers, the innermost first.
-    pub frames: Vec<u64>,
+    /// The stack.
+    pub stack: ProgramStack,
 }
 
 /// Why a thread is not on a CPU.
@@ -238,12 +238,15 @@ mod tests {
     #[test]
     fn the_commonest_stack_of_a_reason_is_told_whoever_woke_it() {
         let why = |call| Reason { call, ..Reason::default() };
-        let one =
-            |call, count, top| Asleep { why: why(call), count, top: [top; 16], frames: vec![] };
+        let one = |call, count, top| Asleep {
+            why: why(call),
+            count,
+            stack: ProgramStack { top: [top; 16], ..ProgramStack::default() },
+        };
         let asleep = vec![one(0, 1, 1), one(0, 5, 2), one(1, 9, 3)];
         let times = Times { asleep, ..Times::default() };
         let stack = times.stack(&Reason { by: 7, ..why(0) });
-        assert_eq!(stack.map(|one| one.top[0]), Some(2));
+        assert_eq!(stack.map(|one| one.stack.top[0]), Some(2));
         assert_eq!(times.stack(&why(2)), None);
     }
 

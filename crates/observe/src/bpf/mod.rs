@@ -45,7 +45,7 @@ pub use kernel::{Kernel, count_costs, packet_programs};
 pub use no_budget::{Budget, Opened};
 pub use program::Program;
 pub use system_calls::SystemCalls;
-pub use top::{CrossCall, LockKind, LockWait, Sample};
+pub use top::{Call, Called, CrossCall, LockKind, LockWait, ProgramStack, Sample};
 
 /// Options: measurements beside the counters, the senders of cross-calls and the waits for locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct Want {
     pub profile_hz: Option<u64>,
     /// Files of programs or libraries, each with a function in it that is timed.
     pub functions: Vec<(PathBuf, String)>,
+    /// The argument, from 1, that is counted at each entry of one of them, with who called.
+    pub argument: Option<usize>,
     /// The others are timed while the first function runs alone.
     pub only_inside: bool,
     /// A function of the kernel that is timed, where fentry is allowed.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use super::{
-    Cost, Counter, Counters, CrossCall, Histogram, LoadedProgram, LockWait, Place, Program, Sample,
-    SystemCalls, Want,
+    Call, Cost, Counter, Counters, CrossCall, Histogram, LoadedProgram, LockWait, Place, Program,
+    Sample, SystemCalls, Want,
 };
 use crate::Absent;
 
@@ -71,11 +71,19 @@ impl Kernel {
         match *self {}
     }
 
+    pub fn calls(&self) -> Result<Vec<Call>, Absent> {
+        match *self {}
+    }
+
+    pub fn calls_left_out(&self) -> u64 {
+        match *self {}
+    }
+
     pub fn samples(&self) -> Result<Vec<Sample>, Absent> {
         match *self {}
     }
 
-    pub fn forget_samples(&self) {
+    pub fn forget_stacks(&self) {
         match *self {}
     }
 }

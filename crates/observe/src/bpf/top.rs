@@ -1,4 +1,4 @@
-//! Senders of cross-calls, waits for locks, and places where the CPUs are.
+//! Senders of cross-calls, waits for locks, calls of programs, and places where the CPUs are.
 
 /// Interrupts that one place of the kernel sent to other CPUs, or functions that it asked them to
 /// run, from the start of the programs on.
@@ -84,6 +84,39 @@ pub struct LockWait {
     pub total_ns: u64,
     /// The longest.
     pub longest_ns: u64,
+}
+
+/// The stack of a program, as far as the kernel can follow it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ProgramStack {
+    /// The first words on the stack.
+    pub top: [u64; 16],
+    /// Addresses by frame pointers, the innermost first.
+    pub frames: Vec<u64>,
+    /// True at the entry of a function: the first word is where it returns to.
+    pub at_entry: bool,
+}
+
+/// Calls of one process that led to the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The process.
+    pub process: u32,
+    /// The thing that they led to.
+    pub to: Called,
+    /// The program's stack.
+    pub stack: ProgramStack,
+    /// Their number.
+    pub count: u64,
+}
+
+/// The thing that calls led to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Called {
+    /// A cross-call or a wait for a lock: the stack in the kernel, the innermost address first.
+    Kernel(Vec<u64>),
+    /// The function of this number, with this argument.
+    Function(u32, u64),
 }
 
 /// A place where a CPU was found by the CPU clock.

@@ -63,8 +63,8 @@ impl BudgetProbe {
             }
         };
         for (process, stacks) in met.asleep.iter().filter(|(process, _)| load.contains(process)) {
-            self.callers.look(*process, stacks.iter());
-            let all = stacks.iter().flat_map(|one| self.callers.of(*process, one));
+            self.callers.look(*process, stacks.iter().map(|one| &one.stack));
+            let all = stacks.iter().flat_map(|one| self.callers.of(*process, &one.stack));
             all.for_each(|address| ask(*process, *address));
         }
         let of_load = met.addresses.iter().filter(|(process, _)| load.contains(process));
@@ -200,7 +200,7 @@ impl Probe for BudgetProbe {
                 &process_of,
                 |at| functions.get(&(one.process, at)).cloned(),
                 |asleep| {
-                    let all = self.callers.of(one.process, asleep).iter();
+                    let all = self.callers.of(one.process, &asleep.stack).iter();
                     let names = all.map_while(|at| functions.get(&(one.process, *at)).cloned());
                     names.take_while(|name| name != UNKNOWN).take(limits::STACK).collect()
                 },

@@ -1,12 +1,12 @@
-//! Finds the callers of the function that made a system call: return addresses on a stack, each of
-//! which is believed only where the call before it leads to the function inside.
+//! Finds the callers of the function that made a system call, or was entered: return addresses on a
+//! stack, each of which is believed only where the call before it leads to the function inside.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use crate::bpf::Asleep;
+use crate::bpf::ProgramStack;
 
 /// A return address in a function is so far from its beginning at most.
 const FUNCTION: u64 = 2048;
@@ -74,11 +74,12 @@ impl Code {
     }
 
     /// Returns the return addresses on a stack, the innermost first, without those of the library
-    /// that makes the system call. Those behind the top of the stack are of frame pointers.
-    fn callers(&self, asleep: &Asleep) -> Vec<u64> {
-        let Some((&innermost, frames)) = asleep.frames.split_first() else { return vec![] };
-        let mut all: Vec<u64> = Vec::new();
-        for &word in &asleep.top {
+    /// that makes a system call. Those behind the top of the stack are of frame pointers.
+    fn callers(&self, stack: &ProgramStack) -> Vec<u64> {
+        let Some((&innermost, frames)) = stack.frames.split_first() else { return vec![] };
+        let (direct, further) = stack.top.split_at(usize::from(stack.at_entry));
+        let mut all: Vec<u64> = direct.to_vec();
+        for &word in further {
             let inside = all.last().copied().unwrap_or(innermost);
             if self.file(word).is_some() && self.leads(word, inside) {
                 all.push(word);
@@ -87,6 +88,9 @@ impl Code {
         let known = frames.iter().rposition(|one| all.contains(one));
         let rest = &frames[known.map_or(0, |at| at + 1)..];
         all.extend(rest.iter().take_while(|one| self.file(**one).is_some()));
+        if stack.at_entry {
+            return all;
+        }
         let library = self.file(innermost);
         let within = all.iter().take_while(|one| self.file(**one) == library).count();
         if within < all.len() {
@@ -115,33 +119,30 @@ fn relative(at: u64, distance: &[u8]) -> Option<u64> {
 /// The callers of stacks of many processes, found while these live.
 #[derive(Default)]
 pub(super) struct Callers {
-    found: HashMap<Key, Vec<u64>>,
-}
-
-/// A process and a stack.
-type Key = (u32, [u64; 16], Vec<u64>);
-
-fn key(process: u32, asleep: &Asleep) -> Key {
-    (process, asleep.top, asleep.frames.clone())
+    found: HashMap<(u32, ProgramStack), Vec<u64>>,
 }
 
 impl Callers {
     /// Looks at those stacks of a process that are new.
-    pub(super) fn look<'a>(&mut self, process: u32, stacks: impl Iterator<Item = &'a Asleep>) {
-        let fresh: Vec<&Asleep> =
-            stacks.filter(|one| !self.found.contains_key(&key(process, one))).collect();
+    pub(super) fn look<'a>(
+        &mut self,
+        process: u32,
+        stacks: impl Iterator<Item = &'a ProgramStack>,
+    ) {
+        let is_new = |one: &&ProgramStack| !self.found.contains_key(&(process, (*one).clone()));
+        let fresh: Vec<&ProgramStack> = stacks.filter(is_new).collect();
         if fresh.is_empty() {
             return;
         }
         if let Some(code) = Code::of(process) {
-            let found = fresh.iter().map(|one| (key(process, one), code.callers(one)));
+            let found = fresh.into_iter().map(|one| ((process, one.clone()), code.callers(one)));
             self.found.extend(found);
         }
     }
 
     /// Returns the callers of a stack, the innermost first; none where it was not looked at.
-    pub(super) fn of(&self, process: u32, asleep: &Asleep) -> &[u64] {
-        self.found.get(&key(process, asleep)).map_or(&[], Vec::as_slice)
+    pub(super) fn of(&self, process: u32, stack: &ProgramStack) -> &[u64] {
+        self.found.get(&(process, stack.clone())).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -180,8 +181,8 @@ mod tests {
     fn callers(top: &[u64], frames: &[u64]) -> Vec<u64> {
         let mut words = [0; 16];
         words[..top.len()].copy_from_slice(top);
-        let asleep = Asleep { top: words, frames: frames.to_vec(), ..Asleep::default() };
-        code().callers(&asleep)
+        let stack = ProgramStack { top: words, frames: frames.to_vec(), at_entry: false };
+        code().callers(&stack)
     }
 
     #[test]
@@ -196,6 +197,21 @@ mod tests {
         // The library's own functions are passed over, and said where nothing follows them.
         assert_eq!(callers(&[0x3900, 0x1180], &[at_read]), [0x1180]);
         assert_eq!(callers(&[0x3900], &[at_read]), [0x3900]);
+    }
+
+    #[test]
+    fn at_its_entry_a_function_returns_where_the_first_word_says() {
+        let at_entry = |top: &[u64], frames: &[u64]| {
+            let mut words = [0; 16];
+            words[..top.len()].copy_from_slice(top);
+            let stack = ProgramStack { top: words, frames: frames.to_vec(), at_entry: true };
+            code().callers(&stack)
+        };
+        // Of price, whose call by a register of its own file says not where it leads.
+        assert_eq!(at_entry(&[0x1700], &[0x1800]), [0x1700]);
+        // Its own file is not passed over, and frames go on behind what the top says.
+        assert_eq!(at_entry(&[0x1300, 9, 0x1500], &[0x1000]), [0x1300, 0x1500]);
+        assert_eq!(at_entry(&[0x1700], &[0x1800, 0x1700, 0x1500]), [0x1700, 0x1500]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use millstream_record::{
     SampledRecord,
 };
 
+use super::calls::{Behind, Calls};
 use super::profile::Profile;
 use super::{Absent, Kind, Probe, ProcFile, Turn, limits, rise};
 use crate::bpf::{
@@ -53,6 +54,7 @@ pub(super) struct KernelProbe {
     costs: Option<(std::os::fd::OwnedFd, BTreeMap<Program, Cost>)>,
     cost: BTreeMap<Program, Cost>,
     profile: Profile,
+    called: Calls,
 }
 
 /// Counters that are kept for each step. The sum of a pair is one series.
@@ -97,6 +99,7 @@ impl KernelProbe {
             costs: None,
             cost: BTreeMap::new(),
             profile: Profile::default(),
+            called: Calls::default(),
         })
     }
 
@@ -141,7 +144,9 @@ impl Probe for KernelProbe {
     fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
         if turn == Turn::First {
             self.lists = self.lists();
+            self.kernel.forget_stacks();
             self.profile.begin(&self.kernel);
+            self.called.begin(&self.kernel);
             let look = self.look()?;
             self.previous.clone_from(&look.counters);
             self.first = Some(look);
@@ -158,6 +163,7 @@ impl Probe for KernelProbe {
         }
         self.previous = counters;
         self.profile.look(&self.kernel);
+        self.called.look(&self.kernel, turn == Turn::Last);
         self.end_of_costs();
         if turn == Turn::Last {
             self.last = Some(self.look()?);
@@ -182,11 +188,13 @@ impl Probe for KernelProbe {
             };
             record.series.insert(name.to_owned(), (0..self.cpus.len()).map(of_cpu).collect());
         }
+        let behind;
+        (record.calls, behind, record.calls_left_out) = self.called.finish(&self.kernel);
         let (sent, requested): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.last_lists.calls).into_iter().partition(|one| !one.requested);
-        record.cross_calls = cross_calls(&self.lists.calls, &sent, &self.cpus);
-        record.call_requests = cross_calls(&self.lists.calls, &requested, &self.cpus);
-        record.lock_waits = lock_waits(&self.lists.waits, &self.last_lists.waits);
+        record.cross_calls = cross_calls(&self.lists.calls, &sent, &self.cpus, &behind);
+        record.call_requests = cross_calls(&self.lists.calls, &requested, &self.cpus, &behind);
+        record.lock_waits = lock_waits(&self.lists.waits, &self.last_lists.waits, &behind);
         record.histograms =
             histograms(&self.lists.histograms, &self.last_lists.histograms, |place| {
                 self.kernel.name_of(place)
@@ -278,7 +286,12 @@ fn system_calls(first: &Look, last: &Look, record: &mut KernelActivity) -> Optio
 }
 
 /// The senders that sent since `before`, the most first.
-fn cross_calls(before: &[CrossCall], now: &[CrossCall], cpus: &[u32]) -> Vec<CrossCallRecord> {
+fn cross_calls(
+    before: &[CrossCall],
+    now: &[CrossCall],
+    cpus: &[u32],
+    behind: &Behind,
+) -> Vec<CrossCallRecord> {
     type Key = (u64, u64, bool);
     let earlier: BTreeMap<Key, &CrossCall> =
         before.iter().map(|one| ((one.site, one.callback, one.requested), one)).collect();
@@ -313,22 +326,23 @@ fn cross_calls(before: &[CrossCall], now: &[CrossCall], cpus: &[u32]) -> Vec<Cro
         stacks.push(vec![one.callback]);
         stacks.push(most.map_or(Vec::new(), |(stack, _)| stack.clone()));
     }
-    let names = kernel_stacks(stacks);
+    let names = kernel_stacks(stacks.clone());
     risen
         .into_iter()
-        .zip(names.chunks(3))
-        .map(|((count, by_cpu, one), names)| CrossCallRecord {
+        .zip(names.chunks(3).zip(stacks.chunks(3)))
+        .map(|((count, by_cpu, one), (names, stacks))| CrossCallRecord {
             sender: names[0].first().cloned().unwrap_or_default(),
             callback: if one.callback == 0 { String::new() } else { names[1].join("") },
             count,
             by_cpu,
+            program: behind.of(&stacks[2], &names[2]),
             stack: names[2].clone(),
         })
         .collect()
 }
 
 /// The waits that ended since `before`, the longest time first.
-fn lock_waits(before: &[LockWait], now: &[LockWait]) -> Vec<LockWaitRecord> {
+fn lock_waits(before: &[LockWait], now: &[LockWait], behind: &Behind) -> Vec<LockWaitRecord> {
     let earlier: BTreeMap<(u64, LockKind), &LockWait> =
         before.iter().map(|one| ((one.id, one.kind), one)).collect();
     let risen = |one: &LockWait| {
@@ -358,6 +372,7 @@ fn lock_waits(before: &[LockWait], now: &[LockWait]) -> Vec<LockWaitRecord> {
             count,
             total_s: total_ns as f64 / 1e9,
             longest_s: one.longest_ns as f64 / 1e9,
+            program: behind.of(&one.stack, &stack),
             stack,
         })
         .collect()
@@ -404,7 +419,7 @@ mod tests {
         let before = [call(0, [5, 5], &[(1, 50), (2, 1)]), call(9, [3, 0], &[])];
         let now =
             [call(0, [6, 9], &[(1, 51), (2, 4)]), call(9, [3, 0], &[]), call(8, [0, 1], &[(3, 1)])];
-        let found = cross_calls(&before, &now, &[0, 1]);
+        let found = cross_calls(&before, &now, &[0, 1], &Behind::default());
         assert_eq!(found.len(), 2, "one that sent nothing in the run is left out: {found:?}");
         assert_eq!((found[0].count, &found[0].by_cpu[..]), (5, &[1, 4][..]));
         assert_eq!((found[0].callback.as_str(), found[0].stack[0].as_str()), ("", "0x2"));
@@ -422,7 +437,8 @@ mod tests {
             longest_ns: 9,
         };
         let before = [wait(1, 10, 1000), wait(2, 1, 1)];
-        let found = lock_waits(&before, &[wait(1, 11, 1500), wait(2, 1, 1), wait(3, 2, 2_000)]);
+        let now = [wait(1, 11, 1500), wait(2, 1, 1), wait(3, 2, 2_000)];
+        let found = lock_waits(&before, &now, &Behind::default());
         assert_eq!(found.iter().map(|one| one.count).collect::<Vec<_>>(), [2, 1]);
         assert_eq!((found[0].caller.as_str(), found[0].kind.as_str()), ("0x3", "mutex"));
         assert!((found[1].total_s - 500e-9).abs() < 1e-15);

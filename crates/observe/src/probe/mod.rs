@@ -8,6 +8,7 @@
 mod attached;
 mod budget;
 mod callers;
+mod calls;
 mod connections;
 mod context;
 mod counters;

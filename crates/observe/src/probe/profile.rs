@@ -1,52 +1,25 @@
 //! The functions in which the CPUs are, by samples of the CPU clock.
-//!
-//! Names of a program's functions are asked for at each sample, while the process lives, and waited
-//! for at the end: a sample that waited would hold up all other probes. Those of this process,
-//! which lives on, are asked for at the end, so that looking them up is not among what is measured.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 
 use millstream_record::StackRecord;
 
 use super::{limits, rise};
 use crate::bpf::{Kernel, Sample};
-use crate::names::{Named, kernel_stacks, process_stacks};
+use crate::names::{Asked, kernel_stacks};
 
 /// Identity of a stack: process, kernel's part, program's part.
 type Key = (u32, Vec<u64>, Vec<u64>);
 
-/// A function that names the stacks of a process.
-type Ask = Box<dyn Fn(u32, Vec<Vec<u64>>) -> Named + Send>;
-
+#[derive(Default)]
 pub(super) struct Profile {
     before: HashMap<Key, Vec<u64>>,
     now: Vec<Sample>,
-    ask: Ask,
-    /// Processes and parts of their stacks for which this probe has asked for names.
-    asked: HashSet<(u32, Vec<u64>)>,
-    answers: Vec<(u32, Named)>,
-    /// Parts of this process's own stacks.
-    own: Vec<Vec<u64>>,
-    processes: HashMap<u32, String>,
-}
-
-impl Default for Profile {
-    fn default() -> Self {
-        Self {
-            before: HashMap::new(),
-            now: Vec::new(),
-            ask: Box::new(process_stacks),
-            asked: HashSet::new(),
-            answers: Vec::new(),
-            own: Vec::new(),
-            processes: HashMap::new(),
-        }
-    }
+    asked: Asked,
 }
 
 impl Profile {
     pub(super) fn begin(&mut self, kernel: &Kernel) {
-        kernel.forget_samples();
         let samples = kernel.samples().unwrap_or_default();
         self.before = added(&samples);
     }
@@ -60,32 +33,15 @@ impl Profile {
     }
 
     fn take(&mut self, samples: Vec<Sample>) {
-        let mut fresh: BTreeMap<u32, Vec<Vec<u64>>> = BTreeMap::new();
-        for one in &samples {
-            self.processes.entry(one.process).or_insert_with(|| name_of(one.process));
-            if !one.user.is_empty() && self.asked.insert((one.process, one.user.clone())) {
-                fresh.entry(one.process).or_default().push(one.user.clone());
-            }
-        }
-        self.own.extend(fresh.remove(&std::process::id()).into_iter().flatten());
-        for (process, stacks) in fresh {
-            self.answers.push((process, (self.ask)(process, stacks)));
-        }
+        self.asked.look(samples.iter().map(|one| (one.process, &one.user[..])));
         self.now = samples;
     }
 
     /// The stacks that were met since the beginning, the most first; `lost` are the samples that
     /// found no room, by CPU.
     pub(super) fn finish(self, cpus: &[u32], lost: Option<&Vec<f64>>) -> Vec<StackRecord> {
-        let Self { before, now, ask, asked: _, mut answers, own, processes } = self;
-        if !own.is_empty() {
-            answers.push((std::process::id(), ask(std::process::id(), own)));
-        }
-        let mut names: HashMap<(u32, Vec<u64>), Vec<String>> = HashMap::new();
-        for (process, named) in answers {
-            let stacks = named.stacks().to_vec();
-            names.extend(stacks.into_iter().map(|stack| (process, stack)).zip(named.wait()));
-        }
+        let Self { before, now, asked } = self;
+        let programs = asked.wait();
         let mut all: Vec<(Key, Vec<u64>)> = added(&now)
             .into_iter()
             .map(|(key, counts)| {
@@ -102,9 +58,8 @@ impl Profile {
         let kept = all.iter().take(limits::PROFILE);
         let in_kernel = kernel_stacks(kept.map(|((_, kernel, _), _)| kernel.clone()).collect());
         let record = |(((process, _, user), by_cpu), kernel): ((Key, Vec<u64>), Vec<String>)| {
-            let mut stack = vec![processes.get(&process).cloned().unwrap_or_default()];
-            let user = names.get(&(process, user));
-            stack.extend(user.into_iter().flatten().rev().cloned());
+            let mut stack = vec![programs.process(process)];
+            stack.extend(programs.functions(process, user).iter().rev().cloned());
             stack.extend(kernel.iter().rev().map(|name| format!("{name}_[k]")));
             StackRecord { stack, by_cpu }
         };
@@ -132,17 +87,10 @@ fn added(samples: &[Sample]) -> HashMap<Key, Vec<u64>> {
     all
 }
 
-fn name_of(process: u32) -> String {
-    if process == 0 {
-        return "idle".to_owned();
-    }
-    let name = millstream_foreign::read_name(format!("/proc/{process}/comm")).unwrap_or_default();
-    if name.trim().is_empty() { format!("process {process}") } else { name.trim().to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::{Ask, Named};
 
     #[test]
     fn stacks_have_what_was_added_with_the_outermost_function_first() {
@@ -179,15 +127,17 @@ mod tests {
             by_cpu: vec![count],
         };
         let mut profile = Profile::default();
-        profile.processes.extend([(1, "a".to_owned()), (2, "b".to_owned())]);
-        profile.now = (0..limits::PROFILE as u64).map(|kernel| sample(1, kernel, 9)).collect();
-        profile.now.extend([sample(2, 1, 3), sample(2, 2, 4), sample(1, u64::MAX, 5)]);
+        // Processes that nobody has.
+        let (a, b) = (u32::MAX - 1, u32::MAX);
+        let each = (0..limits::PROFILE as u64).map(|kernel| sample(a, kernel, 9));
+        profile
+            .take(each.chain([sample(b, 1, 3), sample(b, 2, 4), sample(a, u64::MAX, 5)]).collect());
         let found = profile.finish(&[0], None);
         assert_eq!(found.len(), limits::PROFILE + 2);
         let [.., a, b] = found.as_slice() else { panic!() };
         assert_eq!(
             (a.stack[0].as_str(), a.count(), b.stack[0].as_str(), b.count()),
-            ("a", 5, "b", 7)
+            ("process 4294967294", 5, "process 4294967295", 7)
         );
         assert_eq!(a.stack[1..], b.stack[1..]);
     }
@@ -200,7 +150,7 @@ mod tests {
             to_answer.send((process, stacks.clone(), back)).unwrap();
             Named::new(stacks, answer)
         });
-        let mut profile = Profile { ask, ..Profile::default() };
+        let mut profile = Profile { asked: Asked::by(ask), ..Profile::default() };
         let sample = |user: u64, count| Sample {
             process: u32::MAX,
             thread: 1,

@@ -10,6 +10,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::lists::addresses;
 use super::{because, refused};
+use crate::bpf::ProgramStack;
 use crate::bpf::budget::{Asleep, Met, Off, Reason, Times, uses};
 use crate::{Absent, in_one_line};
 
@@ -96,7 +97,9 @@ impl Budget {
         let one = |entry: Result<([u64; 5], [u64; 17]), _>| {
             let ([a, b, c, d, stack], [count, top @ ..]) = entry.map_err(odd)?;
             let (thread, why) = reason(&[a, b, c, d]);
-            Ok((thread, Asleep { why, count, top, frames: addresses(&traces, stack) }))
+            let frames = addresses(&traces, stack);
+            let stack = ProgramStack { top, frames, at_entry: false };
+            Ok((thread, Asleep { why, count, stack }))
         };
         sleepers.iter().map(one).collect()
     }

@@ -1,14 +1,15 @@
-//! The maps of senders, waits and samples.
+//! The maps of senders, waits, calls and samples.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use aya::Ebpf;
-use aya::maps::{HashMap, Map, MapData, PerCpuHashMap, StackTraceMap};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuHashMap, StackTraceMap};
 
 use super::Kernel;
-use crate::bpf::{CrossCall, LockKind, LockWait, Program, Sample};
+use super::histograms::FIRST_FUNCTION;
+use crate::bpf::{Call, Called, CrossCall, LockKind, LockWait, Program, ProgramStack, Sample};
 use crate::{Absent, in_one_line};
 
 impl Kernel {
@@ -56,33 +57,51 @@ impl Kernel {
     }
 
     /// Returns the samples of the CPU clock since the last
-    /// [`forget_samples`](Self::forget_samples), in no order. There is room for 8,192 kinds of
+    /// [`forget_stacks`](Self::forget_stacks), in no order. There is room for 8,192 kinds of
     /// them, by process, thread and stack; [`Counter::LostSamples`](crate::bpf::Counter) counts
     /// those that found none.
     pub fn samples(&self) -> Result<Vec<Sample>, Absent> {
         if let Some(reason) = self.missing(&[Program::CpuClock]) {
             return Err(Absent(reason));
         }
-        let sampled = self.sampled.as_ref().map_err(Clone::clone)?;
-        sampled.lock().unwrap_or_else(PoisonError::into_inner).read()
+        let taken = self.taken.as_ref().map_err(Clone::clone)?;
+        taken.lock().unwrap_or_else(PoisonError::into_inner).samples()
     }
 
-    /// Takes all samples away, so that threads that have ended leave their room to others.
-    pub fn forget_samples(&self) {
-        if let Ok(sampled) = &self.sampled {
-            sampled.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Returns the calls of programs that led to a cross-call, to a wait for a lock, or to a
+    /// function whose argument is counted, since the last [`forget_stacks`](Self::forget_stacks),
+    /// in no order. There is room for 8,192 of them, by process, stack and what they led to.
+    pub fn calls(&self) -> Result<Vec<Call>, Absent> {
+        let traces: StackTraceMap<&MapData> = self.map("stacks")?;
+        let taken = self.taken.as_ref().map_err(Clone::clone)?;
+        Ok(taken.lock().unwrap_or_else(PoisonError::into_inner).calls(&traces))
+    }
+
+    /// Returns the number of calls of functions that found no room among [`calls`](Self::calls).
+    pub fn calls_left_out(&self) -> u64 {
+        let map: Result<Array<&MapData, u64>, Absent> = self.map(".bss");
+        map.ok().and_then(|map| map.get(&0, 0).ok()).unwrap_or(0)
+    }
+
+    /// Takes all samples and calls away, so that threads and processes that have ended leave their
+    /// room to others.
+    pub fn forget_stacks(&self) {
+        if let Ok(taken) = &self.taken {
+            taken.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 }
 
-/// The maps of samples.
-pub(super) struct Sampled {
+/// The maps of samples and of calls, from which entries are taken away.
+pub(super) struct Taken {
     counts: PerCpuHashMap<MapData, [u64; 3], u64>,
     stacks: StackTraceMap<MapData>,
+    calls: HashMap<MapData, [u64; 3], [u64; 17]>,
+    callers: StackTraceMap<MapData>,
 }
 
-impl Sampled {
-    pub(super) fn take(bpf: &mut Ebpf) -> Result<Self, Absent> {
+impl Taken {
+    pub(super) fn of(bpf: &mut Ebpf) -> Result<Self, Absent> {
         let mut map = |name: &str| -> Result<Map, Absent> {
             bpf.take_map(name).ok_or_else(|| Absent(format!("no map {name}")))
         };
@@ -90,10 +109,12 @@ impl Sampled {
         Ok(Self {
             counts: map("samples")?.try_into().map_err(refused)?,
             stacks: map("sample_stacks")?.try_into().map_err(refused)?,
+            calls: map("callers")?.try_into().map_err(refused)?,
+            callers: map("caller_stacks")?.try_into().map_err(refused)?,
         })
     }
 
-    fn read(&self) -> Result<Vec<Sample>, Absent> {
+    fn samples(&self) -> Result<Vec<Sample>, Absent> {
         let sample = |(key, counts): ([u64; 3], aya::maps::PerCpuValues<u64>)| Sample {
             process: key[0] as u32,
             thread: (key[0] >> 32) as u32,
@@ -105,12 +126,32 @@ impl Sampled {
         all.map_err(|error| Absent(in_one_line(&error)))
     }
 
+    /// Returns the calls; `traces` has the stacks in the kernel.
+    fn calls(&self, traces: &StackTraceMap<&MapData>) -> Vec<Call> {
+        // An entry that is gone meanwhile is none.
+        let call = |([who, what, stack], [count, top @ ..]): ([u64; 3], [u64; 17])| {
+            let function = ((who >> 32) as u32).checked_sub(FIRST_FUNCTION);
+            let to = match function {
+                Some(number) => Called::Function(number, what),
+                None => Called::Kernel(addresses(traces, what)),
+            };
+            let (frames, at_entry) = (addresses(&self.callers, stack), function.is_some());
+            let stack = ProgramStack { top, frames, at_entry };
+            Call { process: who as u32, to, stack, count }
+        };
+        self.calls.iter().flatten().map(call).collect()
+    }
+
     /// Removes all counts and stacks. One that is gone already is no error.
     fn clear(&mut self) {
         let counts: Vec<[u64; 3]> = self.counts.keys().flatten().collect();
         counts.iter().for_each(|key| drop(self.counts.remove(key)));
-        let stacks: Vec<u32> = self.stacks.stack_ids().flatten().collect();
-        stacks.iter().for_each(|id| drop(self.stacks.remove(id)));
+        let calls: Vec<[u64; 3]> = self.calls.keys().flatten().collect();
+        calls.iter().for_each(|key| drop(self.calls.remove(key)));
+        for stacks in [&mut self.stacks, &mut self.callers] {
+            let all: Vec<u32> = stacks.stack_ids().flatten().collect();
+            all.iter().for_each(|id| drop(stacks.remove(id)));
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 pub use self::budget::Budget;
 use self::functions::offsets;
 use self::histograms::FIRST_FUNCTION;
-use self::lists::Sampled;
+use self::lists::Taken;
 pub use self::loaded::packet_programs;
 #[cfg(target_arch = "x86_64")]
 pub use self::opened::Opened;
@@ -42,7 +42,7 @@ pub struct Kernel {
     absent: BTreeMap<Program, String>,
     attached: BTreeSet<Program>,
     windows: Result<Windows, Absent>,
-    sampled: Result<Mutex<Sampled>, Absent>,
+    taken: Result<Mutex<Taken>, Absent>,
     /// Names of the functions that are timed.
     functions: Vec<String>,
 }
@@ -56,6 +56,7 @@ impl Kernel {
             .map_err(|(path, error)| Absent(format!("{path}: {}", in_one_line(&error))))?;
         let histograms = u32::from(want.histograms);
         let only_inside = u32::from(want.only_inside);
+        let argument_at = want.argument.map_or(Ok(0), argument_at)?;
         let words = possible.div_ceil(64) as u32;
         let mut loader = EbpfLoader::new();
         loader
@@ -63,6 +64,7 @@ impl Kernel {
             .override_global("want_histograms", &histograms, true)
             .override_global("cpu_words", &words, true)
             .override_global("only_inside", &only_inside, true)
+            .override_global("argument_at", &argument_at, true)
             .map_max_entries("other_times", FIRST_FUNCTION + want.functions.len() as u32)
             .map_max_entries("arrivals", possible as u32);
         // A measurement that is not wanted takes no memory.
@@ -82,10 +84,10 @@ impl Kernel {
             true => Err(Absent("was not asked for".to_owned())),
             false => Windows::open(&btf, want.histograms),
         };
-        let sampled = Sampled::take(&mut bpf).map(Mutex::new);
+        let taken = Taken::of(&mut bpf).map(Mutex::new);
         let (absent, attached) = (BTreeMap::new(), BTreeSet::new());
         let functions = want.functions.iter().map(|(_, name)| name.clone()).collect();
-        let mut kernel = Self { bpf, absent, attached, windows, sampled, functions };
+        let mut kernel = Self { bpf, absent, attached, windows, taken, functions };
         for program in Program::TRACEPOINTS {
             let done = kernel.attach_tracepoint(program, &btf);
             kernel.note(program, done);
@@ -316,6 +318,15 @@ fn because(error: ProgramError) -> String {
         }
         _ => refused(&in_one_line(&error)),
     }
+}
+
+/// Returns where `struct pt_regs` has an argument, the first being 1.
+fn argument_at(number: usize) -> Result<u32, Absent> {
+    const X86_64: [u32; 6] = [112, 104, 96, 88, 72, 64];
+    let at = number.checked_sub(1).and_then(|at| X86_64.get(at)).copied();
+    let at = at.filter(|_| cfg!(target_arch = "x86_64"));
+    let why = || format!("argument {number}: those in registers are read, 1 to 6 on x86-64");
+    at.ok_or_else(|| Absent(why()))
 }
 
 const RIGHTS: &str = "; it takes CAP_BPF and CAP_PERFMON, or root";
