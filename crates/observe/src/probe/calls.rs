@@ -8,7 +8,7 @@ use millstream_record::CallRecord;
 
 use super::callers::Callers;
 use super::limits;
-use crate::bpf::{Call, Called, Kernel, Place};
+use crate::bpf::{Call, Called, Kernel, Place, ProgramStack};
 use crate::names::{Asked, Programs};
 
 /// Distance of looks at names, which read the code of the processes.
@@ -43,11 +43,16 @@ impl Calls {
 
     fn take(&mut self, mut calls: Vec<Call>) {
         calls.sort_by_key(|one| std::cmp::Reverse(one.count));
-        let mut stacks = Vec::new();
-        for one in calls.iter().take(limits::CALLERS) {
-            self.callers.look(one.process, [&one.stack].into_iter());
-            stacks.push((one.process, self.addresses(one)));
+        let commonest = &calls[..calls.len().min(limits::CALLERS)];
+        let mut processes: BTreeMap<u32, Vec<&ProgramStack>> = BTreeMap::new();
+        for one in commonest {
+            processes.entry(one.process).or_default().push(&one.stack);
         }
+        for (process, stacks) in processes {
+            self.callers.look(process, stacks.into_iter());
+        }
+        let stacks = commonest.iter().map(|one| (one.process, self.addresses(one)));
+        let stacks: Vec<(u32, Vec<u64>)> = stacks.collect();
         self.asked.look(stacks.iter().map(|(process, stack)| (*process, &stack[..])));
         self.now = calls;
     }
