@@ -14,6 +14,7 @@ pub struct Scale {
 const ENDS: &[(&str, &str, bool)] = &[
     ("_cpu_s_per_gb", "s/GB", false),
     ("cpu_s_per_gb", "s/GB", false),
+    ("_us_per_kb", "µs/KB", false),
     ("_us_per_transaction", "µs", false),
     ("_us_per_packet", "µs", false),
     ("_bits_per_s", "bit/s", true),
@@ -137,6 +138,7 @@ mod tests {
         assert_eq!(written("latency_max_us", 41_234.0), "41.2 ms");
         assert_eq!(written("cpu_s_per_gb", 0.5432), "0.543 s/GB");
         assert_eq!(written("cpu_us_per_transaction", 11.9), "11.9 µs");
+        assert_eq!(written("near_cpu_us_per_kb", 0.2345), "0.234 µs/KB");
         assert_eq!(written("retransmits", 3.0), "3.00");
         assert_eq!(written("payload_bytes", 7.25e9), "7.25 GB");
     }

@@ -36,6 +36,8 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
     (keys::WRONG_BOUND, "wrong bytes: share not passed (95 %)", Better::Lower, false),
     (keys::LAST_OVER_FIRST, "rate, last quarter over first", Better::Higher, true),
     (keys::CPU_PER_GB, "CPU per GB, whole machine", Better::Lower, true),
+    (keys::NEAR_CPU_PER_KB, "CPU per KB, near worker", Better::Lower, false),
+    (keys::FAR_CPU_PER_KB, "CPU per KB, far worker", Better::Lower, false),
     (keys::CPU_PER_PACKET, "CPU per datagram, whole machine", Better::Lower, true),
     (keys::CPU_PER_TRANSACTION, "CPU per transaction, whole machine", Better::Lower, true),
     (keys::LEAST_SHARE, "least share of a stream (fair is 1)", Better::Higher, true),

@@ -356,10 +356,7 @@ impl<'a> Run<'a> {
         if has_rival {
             results::forget_costs(record);
         }
-        record.results.insert("near_process_cpu_s".to_owned(), near_cpu_s);
-        if far_cpu_s > 0.0 {
-            record.results.insert("far_process_cpu_s".to_owned(), far_cpu_s);
-        }
+        results::fill_from_workers(record, near_cpu_s, far_cpu_s);
         let (asked, got) =
             (self.definition.duration_s, record.window.end_s - record.window.start_s);
         let tolerance = limits::WINDOW_TOLERANCE_S.max(asked * limits::WINDOW_TOLERANCE_SHARE);

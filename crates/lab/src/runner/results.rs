@@ -277,6 +277,19 @@ pub(super) fn fill_from_probes(record: &mut RunRecord) {
     }
 }
 
+/// Fills in the CPU time of the workers in the window. A far worker without any is none: both ends
+/// are in the near one, whose time is of neither.
+pub(super) fn fill_from_workers(record: &mut RunRecord, near_s: f64, far_s: f64) {
+    record.set("near_process_cpu_s", near_s);
+    if far_s > 0.0 {
+        record.set("far_process_cpu_s", far_s);
+        if let Some(payload) = record.result(keys::PAYLOAD).filter(|bytes| *bytes > 0.0) {
+            record.set(keys::NEAR_CPU_PER_KB, near_s * 1e6 / (payload / 1e3));
+            record.set(keys::FAR_CPU_PER_KB, far_s * 1e6 / (payload / 1e3));
+        }
+    }
+}
+
 /// Takes out what divides the work of the whole machine by the payload of one pair: where a rival
 /// worked beside it, that is no cost of either.
 pub(super) fn forget_costs(record: &mut RunRecord) {
@@ -412,6 +425,20 @@ pub(super) mod tests {
         assert!(record.validity.valid);
         let task = plan("tcp_stream", &[("streams", "1")]);
         assert_eq!(claim(task, &ends), Claim { to_far_bytes: 3_000_500, ..Claim::default() });
+    }
+
+    #[test]
+    fn each_worker_has_its_time_per_kb_where_there_are_two() {
+        let with = |far_s, payload: Option<f64>| {
+            let mut record = RunRecord::default();
+            payload.into_iter().for_each(|bytes| record.set(keys::PAYLOAD, bytes));
+            fill_from_workers(&mut record, 0.3, far_s);
+            [keys::NEAR_CPU_PER_KB, keys::FAR_CPU_PER_KB].map(|key| record.result(key))
+        };
+        assert_eq!(with(0.6, Some(3e6)), [Some(100.0), Some(200.0)]);
+        assert_eq!(with(0.0, Some(3e6)), [None, None], "both ends are in one process");
+        assert_eq!(with(0.6, None), [None, None]);
+        assert_eq!(with(0.6, Some(0.0)), [None, None]);
     }
 
     #[test]
