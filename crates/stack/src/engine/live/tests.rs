@@ -279,6 +279,29 @@ fn a_queue_is_told_piece_by_piece_and_counted_a_page_at_a_time() {
 }
 
 #[test]
+fn a_queue_tells_the_most_that_it_held_and_at_how_much_a_writer_is_told() {
+    let there = Temporary::new("water");
+    let (mut near, mut far, [client, _]) = world(&there);
+    let marks = |near: &mut Engine| {
+        let all = pages(near, &format!("queue {}", Id(client)));
+        let queue = lines(&all, "queue").find(|line| line.get("side") == Some("send")).expect("it");
+        ["payload_bytes", "held_bytes", "high_water_bytes", "low_water_bytes"]
+            .map(|key| queue.number(key).expect("a number"))
+    };
+    let low = near.cx.limits.tuning.unsent_bytes as u64 / 2;
+    assert_eq!(marks(&mut near), [0, 0, 0, low]);
+    assert_eq!(near.tcp(client).write(&[7; 30_000]), Ok(30_000));
+    let [payload, held, high, _] = marks(&mut near);
+    assert!(payload == 30_000 && held >= 30_000 && high == held, "{payload} {held} {high}");
+    while marks(&mut near)[0] != 0 {
+        settle(&mut near, &mut far);
+    }
+    assert_eq!(marks(&mut near), [0, 0, high, low], "it was that full");
+    assert_eq!(near.tcp(client).write(&[7; 100]), Ok(100));
+    assert_eq!(marks(&mut near)[2], high, "less is no more");
+}
+
+#[test]
 fn datagrams_that_wait_are_told_and_counted_too() {
     const COUNT: usize = 1300;
     let mut engine = engine(None, None);
