@@ -19,7 +19,7 @@ pub(super) const FLOWS_SEEN: usize = 4096;
 /// Entries kept of a list of senders, waits or stacks, the largest first.
 pub(super) const TOP: usize = 20;
 /// Calls of programs whose names are asked for, the commonest.
-pub(super) const CALLERS: usize = 64;
+pub(super) const CALLERS: usize = 32;
 /// CPUs whose idle states are looked at, the first ones: a few files for each.
 pub(super) const IDLE_CPUS: u32 = 64;
 /// Idle states of a CPU; the kernel has ten at most (`CPUIDLE_STATE_MAX`).

@@ -6,6 +6,7 @@ use millstream_packet::{Pool, PoolConfig};
 use millstream_tcp::{State, TimerKind};
 
 use super::answers::Answer;
+use super::id::Id;
 use super::states::LOOKED_AT;
 use super::*;
 use crate::EngineConfig;
