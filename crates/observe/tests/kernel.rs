@@ -135,6 +135,45 @@ fn cross_calls_name_their_senders() {
     }
 }
 
+/// Where a thread runs on another CPU, who unmaps memory has that CPU flush what it knows of it.
+#[test]
+fn the_program_that_has_others_flush_is_behind_its_cross_calls() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return println!("NOT RUN: one CPU");
+    }
+    let Some(kernel) = open(&Want { no_system_calls: true, ..Want::default() }) else { return };
+    if kernel.cross_calls().is_err() {
+        return println!("NOT RUN: no tracepoints");
+    }
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    let mut symbols = Symbols::new();
+    let mut behind = || -> usize {
+        // The memory of a thread with a stack as large is unmapped at its end.
+        for _ in 0..100 {
+            let thread = std::thread::Builder::new().stack_size(256 << 20);
+            thread.spawn(|| {}).unwrap().join().unwrap();
+        }
+        let calls = kernel.calls().unwrap().into_iter();
+        let own = calls.filter(|one| one.process == std::process::id());
+        let mut flushes = |to: &Called| match to {
+            Called::Kernel(way) => {
+                symbols.kernel_stack(way).iter().any(|name| name.contains("flush_tlb"))
+            }
+            Called::Function(..) => false,
+        };
+        let known = own.filter(|one| flushes(&one.to));
+        known.filter(|one| !one.stack.frames.is_empty() && one.stack.top != [0; 16]).count()
+    };
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| while !is_over.load(order) {});
+        let found = (0..1000).any(|_| behind() > 0);
+        is_over.store(true, order);
+        found
+    });
+    assert!(found, "none of 100,000 threads had the other CPU flush");
+}
+
 #[test]
 fn the_table_has_every_column_of_every_cpu() {
     let kernel = open(&Want::default());
