@@ -166,7 +166,11 @@ fn the_program_that_has_others_flush_is_behind_its_cross_calls() {
         known.filter(|one| !one.stack.frames.is_empty() && one.stack.top != [0; 16]).count()
     };
     let found = std::thread::scope(|scope| {
-        scope.spawn(|| while !is_over.load(order) {});
+        scope.spawn(|| {
+            while !is_over.load(order) {
+                std::hint::spin_loop();
+            }
+        });
         let found = (0..1000).any(|_| behind() > 0);
         is_over.store(true, order);
         found

@@ -56,6 +56,25 @@ fn every_run_is_a_point_in_every_plot_of_its_case() {
 }
 
 #[test]
+fn the_cpu_time_of_each_end_is_told_where_it_was_measured() {
+    let (experiment, mut runs) = fixture::experiment();
+    let [near, far] = ["near", "far"].map(|end| format!("CPU per KB, {end} worker"));
+    let text = Report::new(&experiment, &runs).text();
+    assert!(!text.contains(&near) && !text.contains(&far), "{text}");
+    for run in runs.iter_mut().filter(|run| run.results.contains_key(keys::PAYLOAD)) {
+        run.set(keys::NEAR_CPU_PER_KB, 0.125);
+        run.set(keys::FAR_CPU_PER_KB, 0.375);
+    }
+    let (text, page) = (Report::new(&experiment, &runs).text(), page_of(&experiment, &runs));
+    for (name, value) in [(near, "0.125 µs/KB"), (far, "0.375 µs/KB")] {
+        let line = text.lines().find(|line| line.contains(&name));
+        assert!(line.is_some_and(|line| line.contains(value)), "{text}");
+        let number = value.split(' ').next().unwrap();
+        assert!(page.contains(&name) && page.contains(number), "{name}");
+    }
+}
+
+#[test]
 fn text_and_page_show_the_same_numbers() {
     let (experiment, runs) = fixture::experiment();
     let report = Report::new(&experiment, &runs);

@@ -2,7 +2,7 @@
 
 use millstream_diagnose::stats::{RUNS_FOR_A_CLAIM, Summary};
 use millstream_diagnose::units::{self, Scale};
-use millstream_record::RunRecord;
+use millstream_record::{RunRecord, keys};
 
 use super::frame::{Cell, Grid, Part, Row};
 use super::model::{Case, Model, Table};
@@ -22,7 +22,7 @@ pub(super) fn end<'a>(model: &Model<'_>) -> Vec<Part<'a>> {
     vec![Part::InText(format!(
         "{}\nMedians of runs with 95 % bootstrap intervals; ratios of medians, against the first stack, or\n\
          where there is one stack the first level; both of {RUNS_FOR_A_CLAIM} runs a side at least.\n\
-         CPU is that of the whole machine, both ends.",
+         CPU is that of the whole machine, both ends, where no worker is named.",
         verdict::sentence(model)
     ))]
 }
@@ -35,13 +35,16 @@ pub(super) fn interval_text(summary: &Summary, scale: &Scale) -> String {
     )
 }
 
-/// Returns the results that come first, of all cases.
+/// Returns the results that come first, and the CPU time of each end, of all cases.
 pub(super) fn results(model: &Model<'_>) -> Grid {
     let heads = ["", "", ">median", ">95 % interval", ">n", "ratio (95 %)", ""];
     let mut grid = Grid::new("", heads);
     for case in &model.cases {
         grid = grid.rows([[case.label.clone()]]);
-        for table in case.tables.iter().filter(|table| table.metric.headline) {
+        let is_told = |key: &str| [keys::NEAR_CPU_PER_KB, keys::FAR_CPU_PER_KB].contains(&key);
+        let told = case.tables.iter();
+        let told = told.filter(|one| one.metric.headline || is_told(&one.metric.key));
+        for table in told {
             let rows = rows(model, case, table).into_iter().enumerate();
             grid = grid.rows(rows.map(|(at, mut cells)| {
                 let name = table.metric.label.as_str();
