@@ -156,11 +156,16 @@ fn the_program_that_has_others_flush_is_behind_its_cross_calls() {
         }
         let calls = kernel.calls().unwrap().into_iter();
         let own = calls.filter(|one| one.process == std::process::id());
+        // Waits for locks have ways, too.
+        let senders = kernel.cross_calls().unwrap();
+        let is_sent = |way: &Vec<u64>| {
+            senders.iter().flat_map(|one| &one.stacks).any(|(stack, _)| stack == way)
+        };
         let mut flushes = |to: &Called| match to {
-            Called::Kernel(way) => {
+            Called::Kernel(way) if is_sent(way) => {
                 symbols.kernel_stack(way).iter().any(|name| name.contains("flush_tlb"))
             }
-            Called::Function(..) => false,
+            _ => false,
         };
         let known = own.filter(|one| flushes(&one.to));
         known.filter(|one| !one.stack.frames.is_empty() && one.stack.top != [0; 16]).count()
