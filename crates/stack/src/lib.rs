@@ -55,6 +55,21 @@ pub mod trace {
 }
 #[doc(hidden)]
 pub mod tuning;
+/// Routes and neighbours of an engine.
+pub mod route {
+    pub use millstream_route::{
+        LinkId, Neighbor, NeighborConfig, NeighborStats, NotAPrefix, Prefix, Reject, Route,
+        RouteError, RouteTable, Routes, State, limits,
+    };
+}
+/// Settings of TCP connections, and what they tell. The protocol machine itself is
+/// [`millstream_tcp`].
+pub mod tcp {
+    pub use millstream_tcp::{
+        Config, CongestionKind, CookieMode, EcnMode, FastOpenStatus, FourTuple, Keepalive,
+        MtuProbing, State, TcpDrop, TcpInfo, TcpStats, congestion, limits,
+    };
+}
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, AddressUse, DatagramInfo,
@@ -68,8 +83,6 @@ pub use limits::Limits;
 pub use millstream_link as link;
 pub use millstream_live as live;
 pub use millstream_packet as packet;
-pub use millstream_route as route;
-pub use millstream_tcp as tcp;
 pub use millstream_wire as wire;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
 pub use stages::{Batches, Histogram, Stage, StageTime, StageTimes};

@@ -231,8 +231,9 @@ pub(super) fn with_congestion(config: &mut Config, name: &str) -> io::Result<()>
 mod tests {
     use super::*;
     use millstream::packet::Instant;
-    use millstream::tcp::{Connection, FourTuple};
+    use millstream::tcp::FourTuple;
     use millstream::wire::tcp::SeqNumber;
+    use millstream_tcp::Connection;
     use std::net::{SocketAddr, TcpListener, TcpStream};
 
     #[test]
