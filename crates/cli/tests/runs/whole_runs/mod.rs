@@ -5,15 +5,27 @@ mod exported;
 mod places;
 mod routed;
 
+use std::process::Output;
+
 use millstream_record::{RunRecord, keys};
 
 use crate::common::{Place, hosts_possible, words};
 
 const TINY: &[&str] = &["--repeats", "1", "--duration", "0.3", "--warmup", "0.1"];
 
+/// Makes the runs, and again where other tests had the CPUs for all of a window.
 fn run(place: &Place, arguments: &[&str]) -> Vec<RunRecord> {
     let all: Vec<&str> = ["run"].iter().chain(arguments).chain(TINY).copied().collect();
-    let output = place.command(&all).output().unwrap();
+    let made = || place.command(&all).output().unwrap();
+    let was_starved =
+        |output: &Output| words(output).contains("arrived inside the measured window");
+    let mut output = made();
+    for _ in 0..4 {
+        if output.status.success() || !was_starved(&output) {
+            break;
+        }
+        output = made();
+    }
     assert!(output.status.success(), "{}", words(&output));
     place.runs()
 }
