@@ -253,7 +253,7 @@ impl<'a> Walk<'a> {
     }
 
     fn part(&self, thread: &ThreadBudget, row: &BudgetRow, at: &Place) -> Part<'a> {
-        // What a path of packets waits for takes nobody's time but that of who waits for a packet.
+        // A process that carries packets rests until one comes: that time is of who waits for it.
         if row.state == ThreadState::Asleep && self.carries(thread.process, at) {
             return Part::Back;
         }
@@ -310,7 +310,7 @@ impl<'a> Walk<'a> {
     fn add(&mut self, at: &Place, row: BudgetRow, share: f64) {
         let with = row.with.filter(|_| row.state == ThreadState::Ready);
         let is_same = |one: &&mut Use| {
-            // What is done behind a lock is another use than the same without one.
+            // The same work behind a lock and without one are two uses.
             (&one.path, one.behind.is_some()) == (&at.path, at.behind.is_some())
                 && (one.row.state, &one.row.what, &one.row.on, one.row.with)
                     == (row.state, &row.what, &row.on, with)

@@ -449,7 +449,7 @@ fn interrupts_are_by_device_and_cpu_as_the_kernel_counts_them() {
         return println!("NOT RUN: {why}");
     }
     let inside = interrupts_of_devices();
-    // What is written to a disk comes back with an interrupt.
+    // The disk answers each write with an interrupt.
     let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     for _ in 0..20 {
         std::io::Write::write_all(&mut file, &[7; 4096]).unwrap();

@@ -322,6 +322,7 @@ mod tests {
             owned(1, Udp, ["10.0.0.1:5000", "10.0.0.9:53"], 11),
             owned(3, Udp, ["0.0.0.0:53", none], 44),
         ]);
+        assert_eq!(peers.with_udp, [11, 44].into());
         let ends = peers.ends();
         let said = |process: u32| (ends[&process].role(), ends[&process].peers.clone());
         assert_eq!(said(11), ("client", vec![22, 44]));

@@ -3,8 +3,10 @@
 //! Data is sent as it is written, as far as the peer and the path take it, while it is still in the
 //! processor's cache. The rest only grows cold in a queue. So writes are bounded twice: a
 //! connection holds at most [`Tuning::unsent_bytes`](crate::tuning::Tuning) that it has not sent
-//! yet, or less where the queues are crowded, and all of them together take at most [`Tuning::write_turn_bytes`](crate::tuning::Tuning),
-//! or one share, between two turns, however many there are.
+//! yet, or less where the queues are crowded
+//! ([`Tuning::crowded_bytes`](crate::tuning::Tuning::crowded_bytes)). All of them together take at
+//! most [`Tuning::write_turn_bytes`](crate::tuning::Tuning), or one share, between two turns,
+//! however many there are.
 //!
 //! A writer that is refused stands in line and is granted a share in one of the next turns, told by
 //! a writable event: a round robin with shares of equal size, the larger the fewer stand there
