@@ -5,6 +5,7 @@ import importlib.util
 import io
 import os
 import re
+import tempfile
 import time
 import unittest
 
@@ -38,6 +39,43 @@ class Truth(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(truth.tell([], [("c", "no nft")]), 2)
         self.assertIn("NOT RUN: no nft", said.getvalue())
+
+    def test_a_run_that_was_cut_goes_on_with_what_is_not_in_its_file(self):
+        found = {"suspects": [suspect("send-buffer")], "not_judged": [], "median": 5.0}
+        tried, fails_at = [], None
+
+        def investigate(case, options, folder, load, with_cause):
+            tried.append((case.name, with_cause))
+            if len(tried) == fails_at:
+                raise KeyboardInterrupt
+            return found
+
+        def run(*words):
+            tried.clear()
+            sys.argv = ["truth", "--json", file, "--millstream", __file__, "--cases", "send-buffer,slow-writer", *words]
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                truth.main()
+            return said.getvalue()
+        before = truth.investigate, truth.run, truth.forget_killed, os.geteuid, sys.argv, truth.why_not
+        truth.investigate, truth.run, truth.forget_killed, os.geteuid = investigate, lambda words: None, lambda: None, lambda: 0
+        truth.why_not = lambda case: None
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "rows.json")
+            try:
+                fails_at = 3
+                with self.assertRaises(KeyboardInterrupt):
+                    run("--go-on")
+                first, fails_at = list(tried[:2]), None
+                said = run("--go-on")
+                self.assertEqual(len(tried), 2)
+                self.assertFalse(set(tried) & set(first))
+                self.assertIn("1 of 2 named", said)
+                run("--go-on")
+                self.assertEqual(tried, [])
+                run()
+                self.assertEqual(len(tried), 4)
+            finally:
+                truth.investigate, truth.run, truth.forget_killed, os.geteuid, sys.argv, truth.why_not = before
 
     def test_what_can_be_made_and_is_not_measured_or_fails_counts_as_wrong(self):
         case = truth.Case("c", ["packet-filter"], "stream")
