@@ -56,6 +56,7 @@ pub(super) fn queue(seen: &mut Seen, run: &RunRecord) {
     seen.put("queue_entries_most", most(&found.entries), distance::PROTOCOL);
     if found.rates.is_some() {
         seen.put("rate_at_tenfold_queue", found.rate_at_tenfold(), distance::PROTOCOL);
+        seen.put("rate_at_longest_queue", found.rate_at_longest(), distance::PROTOCOL);
     }
     let highest = |of: fn(&Watched) -> Option<f64>| watched.iter().filter_map(of).reduce(f64::max);
     for (name, value) in [
@@ -139,6 +140,12 @@ impl Watched {
         10.0_f64.powf(slope.unwrap_or(0.0))
     }
 
+    /// Returns the rate with the longest queue, of that with a short one.
+    fn rate_at_longest(&self) -> f64 {
+        let tenfolds = (most(&self.entries) / self.short).max(1.0).log10();
+        self.rate_at_tenfold().powf(tenfolds)
+    }
+
     /// Returns memory and bytes of each interval; bytes that are not known are none.
     fn both(&self) -> impl Iterator<Item = (f64, f64)> {
         let payload = if self.payload.len() == self.held.len() { &self.payload[..] } else { &[] };
@@ -218,10 +225,13 @@ mod tests {
         let falling: Vec<f64> = (0..12).map(|at| 1e8 / before(at)).collect();
         let slow = of(&run(&entries, &falling), "rate_at_tenfold_queue").unwrap();
         assert!((slow - 0.1).abs() < 0.01, "{slow}");
+        let longest = of(&run(&entries, &falling), "rate_at_longest_queue").unwrap();
+        assert!((longest * entries[11] / FRAMES.short - 1.0).abs() < 0.1, "{longest}");
         assert_eq!(of(&run(&entries, &[5e5; 12]), "rate_at_tenfold_queue"), Some(1.0));
         // A short queue says nothing of long ones.
         let short = run(&[3.0; 12], &falling);
         assert_eq!(of(&short, "rate_at_tenfold_queue"), Some(1.0));
+        assert_eq!(of(&short, "rate_at_longest_queue"), Some(1.0));
         assert_eq!(of(&short, "queue_entries_most"), Some(3.0));
     }
 
