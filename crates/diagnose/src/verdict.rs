@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{Change, Comparison, Difference, P_CHANGE, compare, differ};
+use crate::compare::{Change, Comparison, Difference, compare, differ};
 use crate::modes::{Mode, Options, modes};
 use crate::stats::{RUNS_FOR_A_CLAIM, Rng, median, quantile};
 
@@ -119,7 +119,7 @@ impl Scale {
 struct Shift {
     scale: Scale,
     by: f64,
-    /// Ends of its 95 % interval.
+    /// Ends of its interval.
     ends: (f64, f64),
     least_seen: f64,
     is_change: bool,
@@ -142,8 +142,13 @@ impl Judgement {
 
     /// Compares `high` with `low`, by ratio where they have one and it is wanted. Where there are
     /// too few runs it notes how many there have to be.
-    fn compare(&mut self, (low, high): (&Level, &Level), by_ratio: bool) -> Option<Shift> {
-        let compare = || compare(&low.results, &high.results, P_CHANGE);
+    fn compare(
+        &mut self,
+        (low, high): (&Level, &Level),
+        by_ratio: bool,
+        chance: f64,
+    ) -> Option<Shift> {
+        let compare = || compare(&low.results, &high.results, chance);
         self.forced = by_ratio.then(compare).flatten();
         if let Some(found) = self.forced {
             return Some(Shift {
@@ -154,7 +159,7 @@ impl Judgement {
                 is_change: found.change == Change::Changed,
             });
         }
-        self.difference = differ(&low.results, &high.results, P_CHANGE);
+        self.difference = differ(&low.results, &high.results, chance);
         let Some(found) = self.difference else {
             self.runs_needed = Some(2 * RUNS_FOR_A_CLAIM);
             return None;
@@ -177,8 +182,15 @@ impl Judgement {
 /// With fewer than two levels, or fewer than two observed groups: there is nothing to judge.
 ///
 /// `free` names the level that leaves things as they come, where there is one: groups stay there,
-/// and what counts is that the others have none and scatter less.
-pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed: u64) -> Judgement {
+/// and what counts is that the others have none and scatter less. `chance` is that of a change
+/// that is none, [`P_CHANGE`](crate::compare::P_CHANGE) over the number of causes that are judged.
+pub fn judge(
+    observed: Contrast<'_>,
+    levels: &[Level],
+    free: Option<&str>,
+    chance: f64,
+    seed: u64,
+) -> Judgement {
     let Contrast { groups: observed, is_continuum } = observed;
     assert!(levels.len() >= 2 && observed.len() >= 2, "two levels and two groups at least");
     let (lowest, highest) = (observed[0].median, observed[observed.len() - 1].median);
@@ -192,7 +204,7 @@ pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed:
     if has_ratio {
         judgement.observed_ratio = highest / lowest;
     }
-    let Some(forced) = judgement.compare((low, high), has_ratio) else {
+    let Some(forced) = judgement.compare((low, high), has_ratio, chance) else {
         return judgement;
     };
     let scale = forced.scale;
@@ -215,7 +227,7 @@ pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed:
         let (share, p) = calmer.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, 1.0));
         judgement.calmed = Some(share);
         was_there = is_still_grouped(&free.results, (scale, wanted), is_continuum, seed);
-        if share >= EXPLAINED_LEAST && p < P_CHANGE && judgement.still_grouped.is_empty() {
+        if share >= EXPLAINED_LEAST && p < chance && judgement.still_grouped.is_empty() {
             judgement.verdict = Verdict::Confirmed;
             return judgement;
         }
@@ -240,12 +252,13 @@ pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed:
 }
 
 /// Judges `levels` of a cause that limits: `free` is the level that was observed, and the better of
-/// the others is what is without it. It is the limit when that is better by [`GAIN_LEAST`].
+/// the others is what is without it. It is the limit when that is better by [`GAIN_LEAST`]. `chance`
+/// is as in [`judge`].
 ///
 /// # Panics
 ///
 /// Without the level `free`, or without another.
-pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool) -> Judgement {
+pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, chance: f64) -> Judgement {
     let observed = levels.iter().find(|level| level.name == free).expect("the observed level");
     let middle = |level: &&Level| median(&level.results).unwrap_or(f64::NAN);
     let others = levels.iter().filter(|level| level.name != free);
@@ -255,7 +268,7 @@ pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool) -> Judg
     };
     let best = others.max_by(better).expect("another level");
     let mut judgement = Judgement::new((observed, best));
-    let Some(forced) = judgement.compare((observed, best), true) else {
+    let Some(forced) = judgement.compare((observed, best), true, chance) else {
         return judgement;
     };
     let gain = |by: f64| if higher_is_better { by } else { -by };
@@ -329,6 +342,7 @@ fn is_still_grouped(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::P_CHANGE;
     use crate::stats::Rng;
 
     fn results(rng: &mut Rng, middle: f64, runs: usize) -> Vec<f64> {
@@ -356,11 +370,11 @@ mod tests {
         let observed = Contrast { groups: &groups, is_continuum: true };
         let same = level("same", results(&mut rng, 50.0, 10));
         let split = level("split", results(&mut rng, 10.0, 10));
-        let judged = judge(observed, &[same, split], None, 1);
+        let judged = judge(observed, &[same, split], None, P_CHANGE, 1);
         assert_eq!(judged.verdict, Verdict::Confirmed, "{judged:?}");
         let wide = level("same", scattered.iter().take(10).map(|one| one * 4.0).collect());
         let split = level("split", results(&mut rng, 10.0, 10));
-        let judged = judge(observed, &[wide, split], None, 1);
+        let judged = judge(observed, &[wide, split], None, P_CHANGE, 1);
         assert_eq!((judged.verdict, judged.still_grouped.len()), (Verdict::AssociatedOnly, 1));
     }
 
@@ -374,7 +388,7 @@ mod tests {
         let groups = observed(&mut rng);
         let same = level("one CPU", results(&mut rng, 50.0, 8));
         let apart = level("two CPUs", results(&mut rng, 10.0, 8));
-        let judged = judge(grouped(&groups), &[same, apart], None, 1);
+        let judged = judge(grouped(&groups), &[same, apart], None, P_CHANGE, 1);
         assert_eq!(judged.verdict, Verdict::Confirmed);
         assert_eq!(judged.levels, ("two CPUs".to_string(), "one CPU".to_string()));
         assert!(judged.explained.is_some_and(|share| (0.95..1.05).contains(&share)));
@@ -388,13 +402,16 @@ mod tests {
         let mut mixed = results(&mut rng, 50.0, 8);
         mixed.extend(results(&mut rng, 10.0, 4));
         let levels = [level("mixed", mixed), level("low", results(&mut rng, 10.0, 12))];
-        let judged = judge(grouped(&groups), &levels, None, 1);
+        let judged = judge(grouped(&groups), &levels, None, P_CHANGE, 1);
         assert_eq!(judged.verdict, Verdict::AssociatedOnly);
         assert_eq!(judged.still_grouped, ["mixed"]);
         // A difference that is shown, and a tenth of what was observed.
         let small =
             [level("a", results(&mut rng, 10.0, 9)), level("b", results(&mut rng, 11.5, 9))];
-        assert_eq!(judge(grouped(&groups), &small, None, 1).verdict, Verdict::AssociatedOnly);
+        assert_eq!(
+            judge(grouped(&groups), &small, None, P_CHANGE, 1).verdict,
+            Verdict::AssociatedOnly
+        );
     }
 
     #[test]
@@ -405,16 +422,17 @@ mod tests {
         mixed.extend(results(&mut rng, 10.0, 4));
         let free = level("normal", mixed.clone());
         let held = level("high", results(&mut rng, 50.0, 10));
-        let judged = judge(grouped(&groups), &[free.clone(), held], Some("normal"), 1);
+        let judged = judge(grouped(&groups), &[free.clone(), held], Some("normal"), P_CHANGE, 1);
         assert_eq!(judged.verdict, Verdict::Confirmed, "{judged:?}");
         // Where the groups stay they have another cause.
         mixed.reverse();
-        let judged = judge(grouped(&groups), &[free, level("high", mixed)], Some("normal"), 1);
+        let judged =
+            judge(grouped(&groups), &[free, level("high", mixed)], Some("normal"), P_CHANGE, 1);
         assert_ne!(judged.verdict, Verdict::Confirmed, "{judged:?}");
         // And where the free level had none this time, nothing is shown.
         let calm = level("normal", results(&mut rng, 50.0, 10));
         let held = level("high", results(&mut rng, 50.0, 10));
-        let judged = judge(grouped(&groups), &[calm, held], Some("normal"), 1);
+        let judged = judge(grouped(&groups), &[calm, held], Some("normal"), P_CHANGE, 1);
         assert_eq!(judged.verdict, Verdict::CannotTell, "{judged:?}");
     }
 
@@ -423,10 +441,10 @@ mod tests {
         let mut rng = Rng::new(6);
         let mut of = |name: &str, middle: f64| level(name, results(&mut rng, middle, 8));
         let levels = [of("keep", 10.0), of("16777216", 19.0)];
-        assert_eq!(judge_limit(&levels, "keep", true).verdict, Verdict::Confirmed);
-        assert_eq!(judge_limit(&levels, "keep", false).verdict, Verdict::Refuted);
+        assert_eq!(judge_limit(&levels, "keep", true, P_CHANGE).verdict, Verdict::Confirmed);
+        assert_eq!(judge_limit(&levels, "keep", false, P_CHANGE).verdict, Verdict::Refuted);
         let same = [of("keep", 10.0), of("16777216", 10.0)];
-        assert_eq!(judge_limit(&same, "keep", true).verdict, Verdict::Refuted);
+        assert_eq!(judge_limit(&same, "keep", true, P_CHANGE).verdict, Verdict::Refuted);
     }
 
     #[test]
@@ -435,7 +453,7 @@ mod tests {
         let groups = observed(&mut rng);
         let levels =
             [level("a", results(&mut rng, 10.0, 8)), level("b", results(&mut rng, 10.0, 8))];
-        let judged = judge(grouped(&groups), &levels, None, 1);
+        let judged = judge(grouped(&groups), &levels, None, P_CHANGE, 1);
         assert_eq!(judged.verdict, Verdict::Refuted, "{judged:?}");
     }
 
@@ -444,11 +462,11 @@ mod tests {
         let mut rng = Rng::new(4);
         let groups = observed(&mut rng);
         let few = [level("a", vec![10.0; 3]), level("b", vec![50.0; 3])];
-        let judged = judge(grouped(&groups), &few, None, 1);
+        let judged = judge(grouped(&groups), &few, None, P_CHANGE, 1);
         assert_eq!((judged.verdict, judged.runs_needed), (Verdict::CannotTell, Some(8)));
         let wide = |rng: &mut Rng| (0..4).map(|_| 2.0 + 60.0 * rng.unit()).collect();
         let noisy = [level("a", wide(&mut rng)), level("b", wide(&mut rng))];
-        let judged = judge(grouped(&groups), &noisy, None, 1);
+        let judged = judge(grouped(&groups), &noisy, None, P_CHANGE, 1);
         assert_eq!(judged.verdict, Verdict::CannotTell, "{judged:?}");
         assert!(judged.runs_needed.is_some_and(|runs| runs > 4));
     }
@@ -468,15 +486,15 @@ mod tests {
                 results: results(&mut rng, middle, 8),
             };
             let forced = [level("one", low), level("two", high)];
-            let found = judge(contrast, &forced, None, 1);
+            let found = judge(contrast, &forced, None, P_CHANGE, 1);
             assert_eq!(found.verdict, Verdict::Confirmed, "{found:?}");
             assert!(found.explained.is_some_and(|share| (0.9..1.1).contains(&share)), "{found:?}");
             assert!(found.forced.is_none() && found.observed_ratio == 1.0, "{found:?}");
             let same = [level("one", high), level("two", high)];
-            assert_eq!(judge(contrast, &same, None, 1).verdict, Verdict::Refuted);
-            let limit = judge_limit(&forced, "one", true);
+            assert_eq!(judge(contrast, &same, None, P_CHANGE, 1).verdict, Verdict::Refuted);
+            let limit = judge_limit(&forced, "one", true, P_CHANGE);
             assert_eq!(limit.verdict, Verdict::Confirmed, "{limit:?}");
-            assert_eq!(judge_limit(&forced, "one", false).verdict, Verdict::Refuted);
+            assert_eq!(judge_limit(&forced, "one", false, P_CHANGE).verdict, Verdict::Refuted);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! changes.
 
 use millstream_diagnose::causes::{Cause, Force, Kind, Look, Scene};
+use millstream_diagnose::compare::P_CHANGE;
 use millstream_diagnose::features::features;
 use millstream_diagnose::separate::Separation;
 use millstream_diagnose::verdict::{Contrast, Judgement, Level, Verdict, judge, judge_limit};
@@ -101,12 +102,14 @@ fn judge_suspect(
         .map(|level| Level { name: level.clone(), results: results(level) })
         .collect();
     let free = force.free.as_deref();
+    // However many causes are forced, one is confirmed by chance as rarely as of a single one.
+    let chance = P_CHANGE / options.causes.max(1) as f64;
     let judgement = match (found.suspects[place].cause.kind, free) {
-        (Kind::Limits, Some(free)) => judge_limit(&levels, free, found.higher_is_better),
+        (Kind::Limits, Some(free)) => judge_limit(&levels, free, found.higher_is_better, chance),
         _ => {
             let is_continuum = found.modes.len() < 2;
             let observed = Contrast { groups: &found.contrast, is_continuum };
-            judge(observed, &levels, free, options.seed)
+            judge(observed, &levels, free, chance, options.seed)
         }
     };
     let away = forced_away(&found.suspects[place].cause, force, runs, &judgement);

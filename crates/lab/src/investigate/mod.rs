@@ -812,6 +812,23 @@ mod tests {
     }
 
     #[test]
+    fn the_more_causes_are_forced_the_more_it_takes_to_confirm_one() {
+        // Four runs of a level that all are above the four of the other: by chance in one of 35.
+        for (causes, verdict) in [(1, Verdict::Confirmed), (2, Verdict::CannotTell)] {
+            let mut receiver = Receiver {
+                rng: Rng::new(7),
+                sets_its_own: false,
+                noise: 0.02,
+                runs_at_times: None,
+            };
+            let options = Options { causes, forced_runs: 4, ..Options::default() };
+            let found = investigate(&mut receiver, &built_in(), &options, &mut |_| {}).unwrap();
+            let window = found.suspects.iter().find(|one| one.cause.id == "receive-window");
+            assert_eq!(window.unwrap().verdict(), verdict, "{causes} forced");
+        }
+    }
+
+    #[test]
     fn too_few_runs_are_refused_before_anything_runs() {
         let mut machine = Machine { rng: Rng::new(1), is_the_cause: true, runs: 0 };
         let options = Options { runs: 5, ..Options::default() };
