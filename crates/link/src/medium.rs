@@ -2,6 +2,7 @@
 
 use millstream_packet::SegmentationKind;
 
+use crate::LinkError;
 use crate::limits::{self, LINK_HEADER_BYTES};
 
 pub(crate) const UDP_HEADER_BYTES: usize = 8;
@@ -24,6 +25,15 @@ impl Medium {
             Self::Ip => 0,
         }
     }
+}
+
+/// Refuses an MTU that no link has, or beyond `most`.
+pub(crate) fn check_mtu(mtu: usize, most: usize) -> Result<(), LinkError> {
+    let least = limits::MTU_MIN_BYTES;
+    if (least..=most).contains(&mtu) {
+        return Ok(());
+    }
+    Err(LinkError::Invalid(format!("MTU {mtu}: {least} to {most} can be")))
 }
 
 /// Returns the bytes from the packet's start to its transport payload, read from the transport

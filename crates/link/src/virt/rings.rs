@@ -4,6 +4,7 @@ use millstream_packet::ring::{Consumer, Producer};
 use millstream_packet::{Instant, Meta, Packet, PacketBatch};
 use millstream_wire::ethernet::MacAddr;
 
+use crate::medium::check_mtu;
 use crate::offload::Segmenter;
 use crate::offload::software_offload::Outgoing;
 use crate::{Capabilities, DropCause, LinkError, LinkStats, Medium, TransmitChecksum, limits};
@@ -19,9 +20,7 @@ pub(super) fn capabilities(
     rx: &Consumer<Packet>,
     tx: &Producer<Packet>,
 ) -> Result<Capabilities, LinkError> {
-    if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&mtu) {
-        return Err(LinkError::Invalid(format!("MTU {mtu} is out of range")));
-    }
+    check_mtu(mtu, limits::MTU_MAX_BYTES)?;
     Ok(Capabilities {
         multi_access: false,
         rx_checksum: offload,

@@ -176,7 +176,7 @@ impl Poller {
     pub fn remove(&self, source: &impl Source) -> io::Result<()> {
         self.entries.with(|entries| {
             let index = source.shared().leave(&self.target);
-            let index = index.ok_or(Error::Invalid("the socket has not this poller"))?;
+            let index = index.ok_or(Error::Invalid("the socket is in no poller, or in another"))?;
             entries.forget(index as usize);
             Ok(())
         })

@@ -42,11 +42,12 @@ use std::time::Duration;
 
 use millstream_link::{Fault, FaultConfig, Faults, Medium, PairConfig, pair};
 use millstream_packet::{Instant, Pool, PoolConfig, PoolMemory};
+use millstream_route::Prefix;
 
 use crate::clock::Clock;
 use crate::engine::{Random, Reader};
 use crate::local::{Drive, Stack, WeakStack};
-use crate::{Engine, EngineConfig, Error, Turn};
+use crate::{Engine, EngineConfig, Turn};
 
 /// The moment at which a simulation begins.
 const BEGIN: Instant = Instant::from_millis(1000);
@@ -113,7 +114,9 @@ impl Simulation {
     ) -> io::Result<()> {
         let (one, other) = pair(PairConfig { medium: Medium::Ip, ..PairConfig::default() })?;
         for ((stack, address), end) in [(near, one), (far, other)] {
-            let prefix = address.parse().map_err(|_| Error::Invalid("no address and length"))?;
+            let prefix: Result<Prefix, _> = address.parse();
+            let prefix =
+                prefix.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
             let seed = self.world.random.borrow_mut().next();
             let config = FaultConfig { seed, transmit: faults, ..FaultConfig::default() };
             let mut engine = stack.engine();

@@ -44,6 +44,7 @@ use crate::kernel::big_tcp::Longest;
 use crate::kernel::big_tcp::long::LongPackets;
 use crate::kernel::follow::Follow;
 use crate::kernel::posted_buffers::{FRAME_ROOM_BYTES, SpareFrames};
+use crate::medium::check_mtu;
 use crate::netdev::{Identity, ReceiveSteering};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Placed, Share, Shared,
@@ -444,11 +445,8 @@ fn check(config: &TapConfig) -> Result<(), LinkError> {
         TapKind::Tap => limits::ETHERNET_HEADER_BYTES,
         TapKind::Tun => 0,
     };
-    let (mtu, most) = (config.mtu, limits::MTU_MAX_BYTES - header);
-    if !(limits::MTU_MIN_BYTES..=most).contains(&mtu) {
-        let least = limits::MTU_MIN_BYTES;
-        return Err(LinkError::Invalid(format!("MTU {mtu}: {least} to {most} can be")));
-    }
+    let mtu = config.mtu;
+    check_mtu(mtu, limits::MTU_MAX_BYTES - header)?;
     let v6 = config.host_addresses.iter().find(|(address, _)| address.is_ipv6());
     if let Some((address, _)) = v6.filter(|_| mtu < limits::IPV6_MTU_MIN_BYTES) {
         let least = limits::IPV6_MTU_MIN_BYTES;

@@ -10,6 +10,7 @@ use millstream_wire::ethernet::MacAddr;
 pub use datagram::DatagramLink;
 pub use stream::StreamLink;
 
+use crate::medium::check_mtu;
 use crate::{Capabilities, LinkError, Medium, limits};
 
 /// The packets of a [`StreamLink`] or [`DatagramLink`].
@@ -46,9 +47,7 @@ impl Default for UnixConfig {
 
 impl UnixConfig {
     fn capabilities(&self) -> Result<Capabilities, LinkError> {
-        if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&self.mtu) {
-            return Err(LinkError::Invalid(format!("MTU {} is out of range", self.mtu)));
-        }
+        check_mtu(self.mtu, limits::MTU_MAX_BYTES)?;
         let mac = if self.medium == Medium::Ip { MacAddr::ZERO } else { self.mac };
         Ok(Capabilities::plain(self.medium, self.mtu, mac))
     }

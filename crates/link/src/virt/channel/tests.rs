@@ -42,6 +42,12 @@ fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> io::ErrorKind {
 }
 
 #[test]
+fn an_mtu_that_cannot_be_is_refused_with_those_that_can() {
+    let refused = channel(&pool(), ChannelConfig { mtu: 10, ..ChannelConfig::default() });
+    assert!(refused.unwrap_err().to_string().contains("68 to 65535"));
+}
+
+#[test]
 fn bytes_and_batches_go_in_and_come_out_in_order() {
     let pool = pool();
     let (mut link, mut sender, mut receiver) = small(16);
