@@ -7,9 +7,9 @@ use millstream::link::{Link, PairConfig, PairEnd, pair};
 use millstream::packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
 use millstream::route::{LinkId, Prefix, Route};
 use millstream::tuning::FastPath;
-use millstream::wire::ethernet::{self, EtherType, EthernetHeader, MacAddr};
-use millstream::wire::ip::{IpHeader, Protocol};
 use millstream::{DropReason, Engine};
+use millstream_wire::ethernet::{self, EtherType, EthernetHeader, MacAddr};
+use millstream_wire::ip::{IpHeader, Protocol};
 
 use super::{ALONE, HEAP};
 use crate::common::{config, pool};

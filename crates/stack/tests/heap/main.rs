@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod flows;
 mod forwarding;
 mod requests;
 

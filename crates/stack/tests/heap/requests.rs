@@ -7,7 +7,7 @@ use millstream::LocalPrefix;
 use millstream::link::{Link, Medium, PairConfig, pair};
 use millstream::packet::{Instant, Packet, PacketBatch};
 use millstream::route::{LinkId, Prefix};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 
 use crate::common::frames::{Ends, segment};
 use crate::common::{FAR, config, engine, pool};
@@ -49,7 +49,10 @@ fn unanswered_requests_hold_no_more_than_their_limit() {
     assert!(waiting <= limit && displaced > 90_000, "{waiting} of {limit}, {displaced}");
     assert!(held <= limit * REQUEST_BYTES, "{held} bytes for {waiting}");
     assert_eq!(engine.inspect().memory_use().held_bytes, 0, "no frame");
-    // Their time is over.
+    // Their time is over: they are dropped, and nobody was answered.
     while engine.turn(now + 2 * within).progress {}
     assert_eq!(engine.intercept().requests_waiting().count(), 0);
+    assert_eq!(engine.stats().tcp_requests_late, waiting as u64);
+    let answers = outside.receive(now, &pool, &mut PacketBatch::new());
+    assert_eq!(answers.expect("a link"), 0);
 }

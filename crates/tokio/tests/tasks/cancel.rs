@@ -1,16 +1,19 @@
 //! Futures that are dropped at each place where they wait.
 
 use std::future::{Future, poll_fn};
+use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
-use millstream_tokio::{Incoming, TcpListener, TcpStream, UdpSocket};
+use millstream_tokio::{Incoming, TcpListener, TcpStream, UdpFlows, UdpSocket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 use crate::support::{FAR, connection, has_sockets, listener, two};
 
 /// Polls `future` so many times, or until it is done, and drops it.
-async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+pub async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let (mut future, mut left) = (pin!(future), times);
     poll_fn(|context| {
         if left == 0 {
@@ -164,4 +167,59 @@ async fn an_accepted_request_that_is_given_up_leaves_nothing() {
         // The listener.
         has_sockets(&far, 1).await;
     }
+}
+
+#[tokio::test]
+async fn a_request_or_a_flow_that_is_waited_for_in_vain_is_not_lost() {
+    let (near, far) = two();
+    let all = "0.0.0.0/0".parse().unwrap();
+    let incoming = Incoming::bind(&far, all).await.unwrap();
+    let flows = UdpFlows::bind(&far, all).await.unwrap();
+    let asks = UdpSocket::bind(&near, "0.0.0.0:0").await.unwrap();
+    for times in 0..6 {
+        let connects = tokio::spawn({
+            let near = near.clone();
+            async move { TcpStream::connect(&near, "192.0.2.1:443").await }
+        });
+        let request = match polled(times % 3, incoming.next()).await {
+            Some(request) => request,
+            None => incoming.next().await,
+        };
+        drop(request.unwrap().accept().await.unwrap());
+        connects.await.unwrap().unwrap();
+        asks.send_to(b"who?", (Ipv4Addr::new(192, 0, 2, 1), 1000 + times as u16)).await.unwrap();
+        let flow = match polled(times % 3, flows.next()).await {
+            Some(flow) => flow,
+            None => flows.next().await,
+        };
+        // One that is not taken ends, and the first datagram after that opens another.
+        let mut taken = polled(times % 2, flow.unwrap().accept()).await;
+        while taken.is_none() {
+            asks.send_to(b"who?", (Ipv4Addr::new(192, 0, 2, 1), 1000 + times as u16))
+                .await
+                .unwrap();
+            if let Ok(flow) = timeout(Duration::from_millis(20), flows.next()).await {
+                taken = Some(flow.unwrap().accept().await);
+            }
+        }
+        taken.unwrap().unwrap();
+    }
+    drop((incoming, flows));
+    has_sockets(&far, 0).await;
+}
+
+#[tokio::test]
+async fn a_look_that_is_given_up_has_taken_nothing() {
+    let (near, far) = two();
+    let (mut client, mut server) = connection(&near, &far).await;
+    for times in 0..4 {
+        // Nobody would wake it.
+        let looked = polled(times.min(1), server.peek(&mut [0; 8])).await;
+        assert!(looked.is_none(), "there is nothing: {looked:?}");
+        drop(polled(times, server.options()).await);
+        drop(polled(times, server.info()).await);
+    }
+    client.write_all(b"x").await.unwrap();
+    assert_eq!(server.peek(&mut [0; 8]).await.unwrap(), 1);
+    assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 1);
 }

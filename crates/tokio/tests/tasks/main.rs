@@ -8,7 +8,6 @@ mod engine;
 mod examples;
 mod flows;
 mod forward;
-
 mod idle;
 mod incoming;
 mod kernel_options;
