@@ -40,8 +40,7 @@ pub fn engine(mut config: TapConfig, host: Prefix) -> io::Result<Stack> {
 
 /// Forwards what comes, each connection in a task of its own.
 pub async fn forward(stack: &Stack) -> io::Result<()> {
-    let anywhere = Prefix { addr: IpAddr::from([0, 0, 0, 0]), len: 0 };
-    let incoming = Incoming::bind(stack, anywhere).await?;
+    let incoming = Incoming::bind(stack, Prefix::DEFAULT_V4).await?;
     loop {
         let request = incoming.next().await?;
         tokio::spawn(async move {

@@ -21,6 +21,23 @@ use crate::{Engine, Error, SocketId};
 
 /// A socket that intercepts datagrams ([`Intercept::udp`](crate::Intercept::udp)): what passes
 /// between two ends is a flow, which the application takes or refuses.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use millstream::net::UdpFlows;
+/// use millstream::route::Prefix;
+///
+/// # fn example(stack: millstream::net::Stack) -> std::io::Result<()> {
+/// // Of a prefix that `Intercept::add_prefix` has the engine deliver.
+/// let flows = UdpFlows::open(&stack, Prefix::DEFAULT_V4, 53, Duration::from_secs(120))?;
+/// let socket = flows.next_flow()?.accept()?;
+/// let mut question = [0; 2048];
+/// let length = socket.recv(&mut question)?;
+/// socket.send(&question[..length])?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct UdpFlows {
     pub(super) socket: RingSocket<RequestEnds<Flow>>,

@@ -65,6 +65,27 @@ impl<T: Request> RingSocket<RequestEnds<T>> {
 
 /// A listener that intercepts ([`Intercept::tcp`](crate::Intercept::tcp)): each connection to an
 /// address of its prefix is a request first, which is answered when it is decided of.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use millstream::net::TcpRequests;
+/// use millstream::route::Prefix;
+/// use millstream::{LocalPrefix, Refusal};
+///
+/// # fn example(stack: millstream::net::Stack, link: millstream::route::LinkId) -> std::io::Result<()> {
+/// let all = LocalPrefix::new(Prefix::DEFAULT_V4);
+/// stack.with_engine(move |engine| engine.intercept().add_prefix(link, all))??;
+/// let requests = TcpRequests::open(&stack, all.prefix, 0, Duration::from_secs(30))?;
+/// loop {
+///     let request = requests.next_request()?;
+///     match request.local_addr().port() {
+///         443 => drop(request.accept()?),
+///         _ => request.refuse(Refusal::Reset),
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TcpRequests {
     pub(super) socket: RingSocket<RequestEnds<FourTuple>>,

@@ -46,6 +46,15 @@ pub enum AddressCheck {
 }
 
 /// The checks and announcements of an engine's addresses.
+///
+/// ```
+/// use millstream::{AddressCheck, AddressConfig, EngineConfig};
+///
+/// // For a link on which nobody else is: nothing is asked, and nothing said.
+/// let (check_v4, check_v6) = (AddressCheck::Off, AddressCheck::Off);
+/// let quiet = AddressConfig { check_v4, check_v6, announcements_v4: 0, announcements_v6: 0 };
+/// assert_eq!(EngineConfig::default().addresses(quiet).addresses, quiet);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressConfig {
     /// How IPv4 addresses are checked.

@@ -16,6 +16,14 @@ use crate::tuning::LOCAL_PREFIXES;
 
 /// Addresses that are delivered as if they were the engine's own, of what comes by one link
 /// ([`Intercept::add_prefix`](crate::Intercept::add_prefix)).
+///
+/// ```
+/// use millstream::LocalPrefix;
+///
+/// let prefix = LocalPrefix::new("192.0.2.0/24".parse()?).answers_echo(true);
+/// assert!(prefix.answers_echo && !prefix.may_send_from);
+/// # Ok::<(), millstream::route::NotAPrefix>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LocalPrefix {
