@@ -34,6 +34,7 @@ pub struct Tun(AsyncFd<File>);
 
 impl Tun {
     /// Registers the device with the runtime.
+    #[allow(deprecated, reason = "its successor is unsafe; a file that owns its descriptor is fit")]
     pub fn new(device: OwnedFd) -> io::Result<Self> {
         AsyncFd::new(device.into()).map(Self)
     }

@@ -35,8 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         engine.routes().add_gateway(link, IpAddr::from([10, 70, 0, 1]))?;
         Ok(engine)
     })?;
-    let anywhere = Prefix { addr: IpAddr::from([0, 0, 0, 0]), len: 0 };
-    let incoming = Incoming::bind(&stack, anywhere).await?;
+    let incoming = Incoming::bind(&stack, Prefix::DEFAULT_V4).await?;
     loop {
         let request = incoming.next().await?;
         tokio::spawn(async move {
