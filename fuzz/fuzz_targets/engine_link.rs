@@ -17,14 +17,14 @@ use millstream::packet::{
     Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation, SegmentationKind,
 };
 use millstream::route::Prefix;
-use millstream::wire::arp::{ArpOperation, ArpPacket};
-use millstream::wire::checksum::{self, Accumulator};
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::icmp::Icmp;
-use millstream::wire::ip::{self, IpHeader, Protocol};
-use millstream::wire::ndp::{Envelope, NdpMessage, NeighborAdvert};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
-use millstream::wire::udp::UdpHeader;
+use millstream_wire::arp::{ArpOperation, ArpPacket};
+use millstream_wire::checksum::{self, Accumulator};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::icmp::Icmp;
+use millstream_wire::ip::{self, IpHeader, Protocol};
+use millstream_wire::ndp::{Envelope, NdpMessage, NeighborAdvert};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::udp::UdpHeader;
 use millstream::{Engine, EngineConfig, Limits, SocketId, SocketKind};
 use millstream_fuzz::Input;
 

@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::route::{LinkId, Route};
-use millstream::wire::ip::{Fragment, IpHeader, Protocol};
+use millstream_wire::ip::{Fragment, IpHeader, Protocol};
 use millstream::{Engine, EngineConfig};
 use millstream_fuzz::Input;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use millstream::link::{Link, Medium, PairConfig, pair};
 use millstream::packet::{Packet, PacketBatch, Pool, PoolConfig};
-use millstream::wire::ip::{Fragment, IpHeader, Protocol};
+use millstream_wire::ip::{Fragment, IpHeader, Protocol};
 use millstream::{Engine, EngineConfig};
 use millstream_fuzz::Input;
 

@@ -12,10 +12,10 @@ use libfuzzer_sys::fuzz_target;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::route::LinkId;
-use millstream::wire::checksum::{self, Accumulator};
-use millstream::wire::groups::{Generation, GroupMessage, emit_old, old_len};
-use millstream::wire::icmp;
-use millstream::wire::ip::{self, IpHeader, Protocol, Version};
+use millstream_wire::checksum::{self, Accumulator};
+use millstream_wire::groups::{Generation, GroupMessage, emit_old, old_len};
+use millstream_wire::icmp;
+use millstream_wire::ip::{self, IpHeader, Protocol, Version};
 use millstream::{Engine, EngineConfig, GroupFilter};
 use millstream_fuzz::Input;
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use millstream::link::{
     DropCause, Link, LinkError, Medium, NapiMode, RawConfig, RawLink, Tap, TapConfig, TapKind,
-    netdev,
 };
 use millstream::wire::ethernet::MacAddr;
 use millstream_capture::{Direction, Pace, Replay, ReplayConfig};
 use millstream_lab::runner::Interrupt;
+use millstream_link::netdev;
 use millstream_record::error::Error;
 use millstream_testbed::impair;
 use millstream_testbed::player::Player;

@@ -29,9 +29,9 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use millstream::link::{PairConfig, pair};
-use millstream::live::Segment;
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, LiveConfig, SocketId};
+use millstream_live::Segment;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use words::{at_least, fail, next, refuse, within};
@@ -346,7 +346,7 @@ impl Reader {
         let is_over = std::sync::Arc::new(AtomicBool::new(false));
         let (path, told) = (path.to_owned(), is_over.clone());
         let thread = spawn(move || {
-            let uid = millstream::link::sys::effective_uid();
+            let uid = millstream_link::sys::effective_uid();
             let mut segment = Segment::open(&path, uid).expect("the segment");
             let (start, mut reads) = (Instant::now(), 0);
             while !told.load(Ordering::Relaxed) {

@@ -42,10 +42,10 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use millstream::link::sys::pin_current_thread;
 use millstream::link::{Link, PairConfig, Tap, TapConfig, pair};
 use millstream::packet::{Packet, Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, Error, SocketId, local, net};
+use millstream_link::sys::pin_current_thread;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use bench_options::Options;

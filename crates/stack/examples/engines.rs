@@ -26,12 +26,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use millstream::link::sys::pin_current_thread;
 use millstream::link::{Link, Napi, NapiMode, Shared, Tap, TapConfig};
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::Pool;
 use millstream::route::LinkId;
 use millstream::{Engine, EngineConfig, SocketId};
+use millstream_link::sys::pin_current_thread;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt,
 };

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant as Clock};
 use millstream::link::{Link, PairConfig, PairEnd, Tap, TapConfig, pair};
 use millstream::packet::{BATCH_LIMIT, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::route::{LinkId, Prefix, Route, RouteTable, Routes};
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::ip::{IpHeader, Protocol};
 use millstream::{Engine, EngineConfig};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::ip::{IpHeader, Protocol};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

@@ -31,13 +31,13 @@ use std::net::Ipv4Addr;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use millstream::link::netdev::Namespace;
-use millstream::link::sys::pin_current_thread;
 use millstream::link::{Tap, TapConfig};
 use millstream::local::{Stack, TcpStream};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::tuning::FastPath;
 use millstream::{Engine, EngineConfig};
+use millstream_link::netdev::Namespace;
+use millstream_link::sys::pin_current_thread;
 use nix::sys::socket::{setsockopt, sockopt};
 
 type Failure = Box<dyn Error>;

@@ -147,11 +147,6 @@ impl FlowTable {
         self.len
     }
 
-    /// Returns true if the table has no flow.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     #[inline]
     fn distance(&self, entry: u64, place: usize) -> usize {
         place.wrapping_sub((entry >> 32) as usize) & self.mask

@@ -35,7 +35,7 @@
 pub mod clock;
 #[cfg(feature = "clogs")]
 pub mod clogs;
-pub mod demux;
+mod demux;
 pub mod door;
 mod engine;
 mod error;
@@ -45,16 +45,51 @@ pub mod local;
 pub mod net;
 pub mod sim;
 mod slab;
-pub mod socket;
+mod socket;
 mod stages;
 pub mod stats;
-pub mod timer;
+mod timer;
 /// Single packets on their way through an engine ([`EngineConfig::packet_sample`]).
 pub mod trace {
     pub use crate::engine::{Direction, PacketTrace, TraceEnd, TracePoint};
 }
 #[doc(hidden)]
 pub mod tuning;
+/// Packets, and the pools that they are taken from. The queues and rings of an engine are in
+/// [`millstream_packet`].
+pub mod packet {
+    pub use millstream_packet::{
+        BATCH_LIMIT, CacheStats, Checksum, Counter, Exhausted, FRAME_HELD_BYTES, HolderStats,
+        Instant, Meta, Packet, PacketBatch, Pool, PoolConfig, PoolError, PoolMemory, PoolStats,
+        QueueStats, Reader, Segmentation, SegmentationKind, Slices,
+    };
+}
+/// Links, and what an author of links names. Settings of the system's interfaces, software
+/// offloads and the test kit are in [`millstream_link`].
+pub mod link {
+    pub use millstream_link::netdev::MacvtapMode;
+    pub use millstream_link::{
+        Burst, BusyPoll, Capabilities, ChannelConfig, ChannelLink, ChannelReceiver, ChannelSender,
+        DatagramLink, DropCause, Fault, FaultConfig, FaultStats, Faults, FlowMatch, Link,
+        LinkError, LinkStats, Loopback, MacvtapConfig, Medium, Napi, NapiMode, PairConfig, PairEnd,
+        Placed, RawConfig, RawLink, Reorder, RingConfig, Share, Shared, Shown, Steer, Steering,
+        StreamLink, Tap, TapConfig, TapKind, TransmitChecksum, UnixConfig, Xdp, XdpConfig,
+        XdpStatistics, channel, forward_link, pair,
+    };
+}
+/// Values of packets' headers that calls of an engine take and give. The headers themselves are in
+/// [`millstream_wire`].
+pub mod wire {
+    pub use millstream_wire::Malformed;
+    /// Link addresses.
+    pub mod ethernet {
+        pub use millstream_wire::ethernet::MacAddr;
+    }
+    /// Reasons that an ICMP error gives.
+    pub mod icmp {
+        pub use millstream_wire::icmp::Unreachable;
+    }
+}
 /// Routes and neighbours of an engine.
 pub mod route {
     pub use millstream_route::{
@@ -80,10 +115,7 @@ pub use engine::{
 };
 pub use error::Error;
 pub use limits::Limits;
-pub use millstream_link as link;
-pub use millstream_live as live;
-pub use millstream_packet as packet;
-pub use millstream_wire as wire;
+pub use millstream_link::sys::IdleLatencyState;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
 pub use stages::{Batches, Histogram, Stage, StageTime, StageTimes};
 pub use stats::{

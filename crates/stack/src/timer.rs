@@ -14,8 +14,6 @@
 //! when `elapsed` reaches its slot it moves down or fires. However many lie in a slot, a call moves
 //! and fires so many, and the next goes on with that slot.
 
-use std::time::Duration;
-
 use millstream_packet::Instant;
 
 const TICK_SHIFT: u32 = 14;
@@ -88,7 +86,7 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
     /// Never later than the first deadline in the slot; exact unless that timer has left it.
     earliest: [[u64; SLOTS]; LEVELS],
-    /// The answer of [`Wheel::next_deadline`], in ticks; `u64::MAX` when nothing is armed.
+    /// The answer of [`Wheel::next_ns`], in ticks; `u64::MAX` when nothing is armed.
     next: u64,
     elapsed: u64,
     /// Level and number of the slot that a budget has ended in: what is left there comes before all
@@ -106,11 +104,6 @@ impl std::fmt::Debug for Wheel {
 impl Wheel {
     /// Memory for each timer.
     pub const TIMER_BYTES: usize = size_of::<Node>();
-
-    /// An empty wheel standing at `now`.
-    pub fn new(now: Instant) -> Self {
-        Self::with_capacity(now, 0)
-    }
 
     /// An empty wheel standing at `now`, with room for timers numbered below `count`: address
     /// space, which becomes memory only where timers are.
@@ -271,21 +264,15 @@ impl Wheel {
         Some((level, slot))
     }
 
-    /// A time at which the wheel has to be advanced: never later than the first deadline, and equal
-    /// to it unless that timer was cancelled meanwhile. `None` when nothing is armed.
-    #[inline]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        (self.next != u64::MAX).then(|| Instant::from_nanos(self.next << TICK_SHIFT))
-    }
-
-    /// Returns true if [`next_deadline`](Self::next_deadline) has come.
+    /// Returns true if the wheel has to be advanced now ([`next_ns`](Self::next_ns)).
     #[inline]
     pub fn is_due(&self, now: Instant) -> bool {
         self.next <= now.as_nanos() >> TICK_SHIFT
     }
 
-    /// Returns [`next_deadline`](Self::next_deadline) in nanoseconds; `u64::MAX` when nothing is
-    /// armed.
+    /// Returns the time at which the wheel has to be advanced, in nanoseconds: never later than the
+    /// first deadline, and equal to it unless that timer was cancelled meanwhile. `u64::MAX` when
+    /// nothing is armed.
     #[inline]
     pub fn next_ns(&self) -> u64 {
         if self.next == u64::MAX { u64::MAX } else { self.next << TICK_SHIFT }
@@ -364,19 +351,24 @@ fn ticks_up(at: Instant) -> u64 {
     at.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT
 }
 
-/// The longest time by which a timer fires late when the wheel is advanced at its deadline.
-pub const TICK: Duration = Duration::from_nanos(1 << TICK_SHIFT);
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
     use super::*;
 
+    /// The longest time by which a timer fires late when the wheel is advanced at its deadline.
+    const TICK: Duration = Duration::from_nanos(1 << TICK_SHIFT);
+
     fn at(micros: u64) -> Instant {
         Instant::from_nanos(micros * 1000)
+    }
+
+    fn next_deadline(wheel: &Wheel) -> Option<Instant> {
+        (wheel.next_ns() != u64::MAX).then(|| Instant::from_nanos(wheel.next_ns()))
     }
 
     fn expire(wheel: &mut Wheel, now: Instant, budget: usize, fire: impl FnMut(u32)) -> bool {
@@ -385,23 +377,23 @@ mod tests {
 
     #[test]
     fn fires_in_time_and_once() {
-        let mut wheel = Wheel::new(at(0));
+        let mut wheel = Wheel::with_capacity(at(0), 0);
         wheel.arm(3, at(200_000));
         wheel.arm(5, at(40));
         assert_eq!(wheel.armed(), 2);
         let mut fired = Vec::new();
         expire(&mut wheel, at(100), 10, |id| fired.push(id));
         assert_eq!(fired, [5]);
-        let deadline = wheel.next_deadline().expect("one is armed");
+        let deadline = next_deadline(&wheel).expect("one is armed");
         assert!(deadline >= at(200_000) && deadline < at(200_017));
         expire(&mut wheel, deadline, 10, |id| fired.push(id));
         assert_eq!(fired, [5, 3]);
-        assert_eq!(wheel.next_deadline(), None);
+        assert_eq!(next_deadline(&wheel), None);
     }
 
     #[test]
     fn cancel_leaves_nothing() {
-        let mut wheel = Wheel::new(at(0));
+        let mut wheel = Wheel::with_capacity(at(0), 0);
         for id in 0..1000 {
             wheel.arm(id, at(u64::from(id) * 77));
         }
@@ -409,13 +401,13 @@ mod tests {
             wheel.cancel(id);
         }
         assert_eq!(wheel.armed(), 0);
-        assert_eq!(wheel.next_deadline(), None);
+        assert_eq!(next_deadline(&wheel), None);
         expire(&mut wheel, at(10_000_000), 10, |_| panic!("nothing is armed"));
     }
 
     #[test]
     fn those_that_come_first_are_named_and_stay() {
-        let mut wheel = Wheel::new(at(0));
+        let mut wheel = Wheel::with_capacity(at(0), 0);
         let mut found = [0; 4];
         assert_eq!(wheel.first_before(at(1_000_000), &mut found), 0);
         for (id, due) in [(7, 200_000), (3, 40_000), (9, 40_050)] {
@@ -435,7 +427,7 @@ mod tests {
 
     #[test]
     fn budget_ends_a_crowded_slot() {
-        let mut wheel = Wheel::new(at(0));
+        let mut wheel = Wheel::with_capacity(at(0), 0);
         for id in 0..100 {
             wheel.arm(id, at(50));
         }
@@ -451,7 +443,7 @@ mod tests {
     #[test]
     fn a_budget_that_ends_in_a_slot_leaves_nobody_there_late() {
         let tick = |ticks: u64| Instant::from_nanos(ticks << TICK_SHIFT);
-        let mut wheel = Wheel::new(tick(0));
+        let mut wheel = Wheel::with_capacity(tick(0), 0);
         for id in 0..200 {
             wheel.arm(id, tick(if id % 2 == 0 { 128 } else { 128 + 40 }));
         }
@@ -463,7 +455,7 @@ mod tests {
     #[test]
     fn no_call_moves_more_than_its_budget() {
         let tick = |ticks: u64| Instant::from_nanos(ticks << TICK_SHIFT);
-        let mut wheel = Wheel::new(tick(0));
+        let mut wheel = Wheel::with_capacity(tick(0), 0);
         for id in 0..10_000 {
             wheel.arm(id, tick(3 * 4096 + 100 + u64::from(id % 3000)));
         }
@@ -493,7 +485,7 @@ mod tests {
         let last = Instant::MAX.as_nanos() >> TICK_SHIFT;
         let tick = |ticks: u64| Instant::from_nanos(ticks << TICK_SHIFT);
         for start in [0, 1, last / 4 - 10, last / 4 + 10, last / 3] {
-            let mut wheel = Wheel::new(tick(start));
+            let mut wheel = Wheel::with_capacity(tick(start), 0);
             wheel.arm(0, Instant::MAX);
             for passed in 1..100 {
                 let now = tick(start + passed);
@@ -526,7 +518,7 @@ mod tests {
         #[test]
         fn agrees_with_a_sorted_map(start in 0..10_000_000u64, ops in prop::collection::vec(op(), 1..200)) {
             let mut now = start;
-            let mut wheel = Wheel::new(at(now));
+            let mut wheel = Wheel::with_capacity(at(now), 0);
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             for op in ops {
                 match op {
@@ -552,7 +544,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(wheel.armed(), model.len());
-                match (wheel.next_deadline(), model.values().min()) {
+                match (next_deadline(&wheel), model.values().min()) {
                     (Some(next), Some(&first)) => prop_assert!(next < at(first) + TICK),
                     (None, None) => {}
                     other => prop_assert!(false, "{:?}", other),

@@ -23,7 +23,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use millstream::link::netdev;
+use millstream_link::netdev;
 use millstream_netlink::{Interface, MaxSizes, Netlink, OFFLOAD_FEATURES, set_features};
 use millstream_record::error::Error;
 

@@ -20,7 +20,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use millstream::link::netdev::Rings;
+use millstream_link::netdev::Rings;
 use millstream_netlink::set_features;
 use millstream_record::error::Error;
 use millstream_record::own_folder::OwnFolder;

@@ -4,12 +4,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use millstream::clock::Clock;
-use millstream::link::offload::{OffloadError, SegmentChecksum, Segmenter};
-use millstream::link::sys::{PollEntry, poll};
 use millstream::link::{Link, LinkError};
 use millstream::packet::{Instant, PacketBatch, Pool};
 use millstream::wire::ethernet::MacAddr;
 use millstream_capture::Replay;
+use millstream_link::offload::{OffloadError, SegmentChecksum, Segmenter};
+use millstream_link::sys::{PollEntry, poll};
 use millstream_record::error::Error;
 
 use crate::interrupt::Interrupt;

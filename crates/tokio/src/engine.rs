@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use millstream::Engine;
-use millstream::link::sys::{PollEntry, duplicate, poll};
 use millstream::net::{EngineTask, TaskSleep};
+use millstream_link::sys::{PollEntry, duplicate, poll};
 use tokio::io::unix::AsyncFd;
 
 use crate::{Stack, Undelivered};

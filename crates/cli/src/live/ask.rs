@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use millstream::live::{AskError, Record, Segment};
+use millstream_live::{AskError, Record, Segment};
 use millstream_record::error::Error;
 use serde_json::{Map, Value};
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::live::Snapshot;
+use millstream_live::Snapshot;
 use millstream_record::error::Error;
 use serde_json::json;
 

@@ -5,8 +5,8 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::ExitCode;
 
-use millstream::link::sys::effective_uid;
-use millstream::live::{Directory, Segment, read_kept};
+use millstream_link::sys::effective_uid;
+use millstream_live::{Directory, Segment, read_kept};
 use millstream_record::error::Error;
 
 use super::Place;

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use millstream::live::{Record, Segment};
+use millstream_live::{Record, Segment};
 use millstream_record::error::Error;
 use serde_json::{Map, Value, json};
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::net::{IpAddr, SocketAddr};
 
-use millstream::live::Record;
+use millstream_live::Record;
 
 /// Which sockets.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use millstream::live::{Record, Segment};
+use millstream_live::{Record, Segment};
 use millstream_record::error::Error;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Histograms by powers of two, as lines with bars and as JSON.
 
-use millstream::live::bucket_least;
+use millstream_live::bucket_least;
 use serde_json::{Map, Value, json};
 
 use super::columns::Side::{Left, Right};

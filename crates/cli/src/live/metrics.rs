@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::Args;
-use millstream::live::{Entry, Kind, Segment, Snapshot};
 use millstream::packet::Counter;
 use millstream::published;
 use millstream_foreign::label;
+use millstream_live::{Entry, Kind, Segment, Snapshot};
 use millstream_record::error::Error;
 
 use super::{engines, http};

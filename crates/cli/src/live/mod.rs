@@ -39,7 +39,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Args;
-use millstream::live::{Damage, Segment, Snapshot};
+use millstream_live::{Damage, Segment, Snapshot};
 use millstream_record::error::Error;
 
 use crate::values::{seconds, whole};

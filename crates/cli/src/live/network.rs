@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::live::Record;
+use millstream_live::Record;
 use millstream_record::error::Error;
 use serde_json::{Map, Value, json};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::live::{Segment, Snapshot};
+use millstream_live::{Segment, Snapshot};
 use millstream_record::error::Error;
 use serde_json::{Value, json};
 

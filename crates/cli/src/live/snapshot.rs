@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use millstream::live::{Kind, Record, Segment, Snapshot as Published, keep};
+use millstream_live::{Kind, Record, Segment, Snapshot as Published, keep};
 use millstream_record::error::Error;
 
 use super::ask::ask_all;

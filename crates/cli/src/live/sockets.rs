@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::live::{Record, Segment};
+use millstream_live::{Record, Segment};
 use millstream_record::error::Error;
 
 use super::ask::{ask, object, shown};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::live::{Record, Segment};
+use millstream_live::{Record, Segment};
 use millstream_observe::probe::{OwnedSocket, owned_sockets};
 use millstream_record::error::Error;
 use serde_json::Value;

@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::live::{Kind, Snapshot};
 use millstream_lab::udp_path::{self, PAYLOAD_BYTES, Stage as PathStage, Way};
+use millstream_live::{Kind, Snapshot};
 use millstream_record::error::Error;
 use serde_json::{Value, json};
 

@@ -153,7 +153,7 @@ fn us(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use millstream::live::Record;
+    use millstream_live::Record;
 
     use super::*;
 

@@ -4,8 +4,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use millstream::live::{Record, Segment};
 use millstream::trace::TracePoint;
+use millstream_live::{Record, Segment};
 use millstream_record::error::Error;
 
 use super::ask::ask;

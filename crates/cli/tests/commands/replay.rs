@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use millstream::link::netdev;
+use millstream_link::netdev;
 use millstream_testbed::namespace::Namespace;
 
 use crate::common::{Place, hosts_possible};

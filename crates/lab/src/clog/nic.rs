@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use millstream::link::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium};
 use millstream::packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
-use millstream::wire::checksum;
-use millstream::wire::ethernet::MacAddr;
-use millstream::wire::ip::{IpHeader, Protocol};
+use millstream_wire::checksum;
+use millstream_wire::ethernet::MacAddr;
+use millstream_wire::ip::{IpHeader, Protocol};
 
 /// Headers of IPv4 and UDP.
 const IP: usize = 20;

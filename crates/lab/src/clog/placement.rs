@@ -13,11 +13,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use millstream::link::sys::pin_current_thread;
 use millstream::net::{Stack, StackBuilder, UdpSocket};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, ReceivedDatagram};
 use millstream_diagnose::stats::{Rng, median};
+use millstream_link::sys::pin_current_thread;
 use nix::sched::sched_getcpu;
 
 use super::live::{Live, published};

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millstream::link::sys::pin_current_thread;
+use millstream_link::sys::pin_current_thread;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use millstream::link::netdev::Rings;
+use millstream_link::netdev::Rings;
 use millstream_netlink::{Netlink, OFFLOAD_FEATURES, features_off};
 use millstream_observe::probe::{Host, NetSource, inside};
 use millstream_record::error::Error;

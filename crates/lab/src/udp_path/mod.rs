@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Barrier;
 use std::time::Instant;
 
-use millstream::link::sys::pin_current_thread;
+use millstream_link::sys::pin_current_thread;
 use millstream_record::error::Error;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;

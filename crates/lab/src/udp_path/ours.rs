@@ -20,10 +20,10 @@ use std::time::{Duration, Instant as Clock};
 use millstream::link::{Capabilities, Link, LinkError, LinkStats, Medium};
 use millstream::packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
 use millstream::route::{Prefix, Route};
-use millstream::wire::arp::{ArpOperation, ArpPacket};
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream::{Engine, EngineConfig, Error as StackError, SocketId};
 use millstream_record::error::Error;
+use millstream_wire::arp::{ArpOperation, ArpPacket};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 
 use super::{Case, ONE_PREFIX, PAYLOAD, ROUNDS, Sender, Stage, cost, failed, middle, prefixes};
 

@@ -232,8 +232,8 @@ mod tests {
     use super::*;
     use millstream::packet::Instant;
     use millstream::tcp::FourTuple;
-    use millstream::wire::tcp::SeqNumber;
     use millstream_tcp::Connection;
+    use millstream_wire::tcp::SeqNumber;
     use std::net::{SocketAddr, TcpListener, TcpStream};
 
     #[test]

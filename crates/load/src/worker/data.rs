@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use millstream::link::sys::pin_current_thread;
 use millstream::link::{Link, PairEnd};
+use millstream_link::sys::pin_current_thread;
 use millstream_plan::Task;
 use millstream_record::EngineRecord;
 

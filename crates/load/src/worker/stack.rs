@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use millstream::link::netdev::MacvtapMode;
+use millstream::link::MacvtapMode;
 use millstream::link::{
     Link, LinkError, MacvtapConfig, PairConfig, PairEnd, RawConfig, RawLink, Tap, TapConfig, Xdp,
     XdpConfig, pair,

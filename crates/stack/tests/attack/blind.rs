@@ -4,7 +4,7 @@
 //! segments got there.
 
 use millstream::tcp::TcpInfo;
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::net::Net;
 use super::{Guess, beside, rate};

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use millstream::wire::icmp::{self, Icmp};
-use millstream::wire::ip::{self, IpHeader, Protocol, Version};
+use millstream_wire::icmp::{self, Icmp};
+use millstream_wire::ip::{self, IpHeader, Protocol, Version};
 
 use crate::common::frames::{Ends, sealed};
 

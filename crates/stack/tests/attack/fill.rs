@@ -9,9 +9,9 @@ use std::time::Duration;
 use millstream::link::{Link, PairConfig, PairEnd, pair};
 use millstream::packet::{Packet, PacketBatch};
 use millstream::tcp::{Config, CookieMode, State};
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use millstream::{DropReason, Engine, EngineStats, Limits};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 
 use super::crowd::{Crowd, Habit};
 use super::datagrams::{datagram, echo_reply, echo_request};

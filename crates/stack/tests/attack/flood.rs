@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use millstream::tcp::State;
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 
 use super::net::{DISCARD, Net};
 use super::{Guess, beside, rate};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use millstream::wire::icmp::{Icmp, Unreachable};
+use millstream_wire::icmp::{Icmp, Unreachable};
 
 use super::net::Net;
 use super::{Guess, beside};

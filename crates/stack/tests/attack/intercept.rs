@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use millstream::route::{LinkId, Prefix};
 use millstream::tcp::State;
-use millstream::wire::icmp::Unreachable;
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 use millstream::{DropReason, LocalPrefix, Refusal, SocketId};
+use millstream_wire::icmp::Unreachable;
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 
 use super::flood::stranger;
 use super::net::Net;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::tcp::{State, TcpInfo};
-use millstream::wire::tcp::{SeqNumber, Timestamps};
 use millstream::{Engine, EngineConfig, Error, SocketId};
+use millstream_wire::tcp::{SeqNumber, Timestamps};
 
 use crate::common::frames::{self, Ends};
 use crate::common::{FAR, NEAR, config, engine, pool};
@@ -302,7 +302,7 @@ impl Net {
         }
         for packet in packets {
             self.sent += 1;
-            let Ok(ip) = millstream::wire::ip::parse(&packet, packet.len()) else { continue };
+            let Ok(ip) = millstream_wire::ip::parse(&packet, packet.len()) else { continue };
             if is_attacker(ip.dst) {
                 self.heard.push(packet);
                 continue;
@@ -405,7 +405,7 @@ impl Net {
     }
 
     /// The last segment for the attacker's own connection between `ends`.
-    pub fn take_heard(&mut self, ends: Ends) -> Option<(millstream::wire::tcp::TcpHeader, usize)> {
+    pub fn take_heard(&mut self, ends: Ends) -> Option<(millstream_wire::tcp::TcpHeader, usize)> {
         let heard = std::mem::take(&mut self.heard);
         let of = |packet: &Vec<u8>| frames::read(packet).filter(|(e, ..)| *e == ends.back());
         heard.iter().filter_map(of).map(|(_, header, len)| (header, len)).next_back()

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 
 use super::datagrams;
 use super::net::{DISCARD, Net};

@@ -1,7 +1,7 @@
 //! Peers that opened a connection in earnest, and play with it for ever.
 
 use millstream::tcp::TcpInfo;
-use millstream::wire::tcp::TcpHeader;
+use millstream_wire::tcp::TcpHeader;
 
 use super::net::{CHARGEN, DISCARD, Net};
 use super::puppet::Puppet;

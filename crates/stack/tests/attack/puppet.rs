@@ -1,6 +1,6 @@
 //! A peer that opened a connection in earnest and plays with it from then on.
 
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::crowd::clock;
 use super::net::Net;

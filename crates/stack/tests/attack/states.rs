@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use millstream::DropReason;
 use millstream::tcp::{Config, CookieMode, State};
-use millstream::wire::icmp::{Icmp, Unreachable};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
+use millstream_wire::icmp::{Icmp, Unreachable};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 
 use super::datagrams;
 use super::net::{DISCARD, Net};

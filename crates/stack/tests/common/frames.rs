@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::icmp::{self, Icmp};
-use millstream::wire::ip::{self, IpHeader, Protocol, Version};
-use millstream::wire::tcp::TcpHeader;
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::icmp::{self, Icmp};
+use millstream_wire::ip::{self, IpHeader, Protocol, Version};
+use millstream_wire::tcp::TcpHeader;
 
 /// Two ends of a connection, the sender first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! An ICMP error as a router on the near host's network sends it.
 
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::icmp;
-use millstream::wire::ip::{self, IpHeader, Version};
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::icmp;
+use millstream_wire::ip::{self, IpHeader, Version};
 
 pub type Bytes = Vec<u8>;
 

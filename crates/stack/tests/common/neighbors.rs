@@ -2,12 +2,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use millstream::wire::arp::{ArpOperation, ArpPacket};
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::icmp;
-use millstream::wire::ip::{IpHeader, Protocol};
-use millstream::wire::ndp::NdpMessage;
+use millstream_wire::arp::{ArpOperation, ArpPacket};
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::icmp;
+use millstream_wire::ip::{IpHeader, Protocol};
+use millstream_wire::ndp::NdpMessage;
 
 /// An ARP packet in a frame to `to`.
 pub fn arp(to: MacAddr, operation: ArpOperation, sender: (MacAddr, &str), target: &str) -> Vec<u8> {

@@ -4,9 +4,10 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-use millstream::link::{Link, PairConfig, PairEnd, Placing, Shared, pair};
+use millstream::link::{Link, PairConfig, PairEnd, Shared, pair};
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::{EngineConfig, EngineStats};
+use millstream_link::Placing;
 
 use crate::common::{FAR, NEAR, config, engine, pool};
 

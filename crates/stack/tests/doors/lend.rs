@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use millstream::link::{Link, LinkError, Medium, PairConfig, PairEnd, Placing, forward_link, pair};
+use millstream::link::{Link, LinkError, Medium, PairConfig, PairEnd, forward_link, pair};
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::{Engine, EngineConfig, EngineStats, Error, SocketId};
+use millstream_link::Placing;
 
 use crate::common::{FAR, NEAR, config, engine, pool};
 

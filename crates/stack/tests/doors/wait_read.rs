@@ -6,9 +6,10 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use millstream::link::{Medium, PairConfig, Placing, pair};
+use millstream::link::{Medium, PairConfig, pair};
 use millstream::local::{Received, Stack, TcpListener, TcpStream};
 use millstream::{EngineStats, SocketId};
+use millstream_link::Placing;
 
 use crate::common::{FAR, NEAR, config, engine, pool};
 

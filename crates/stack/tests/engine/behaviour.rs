@@ -6,8 +6,8 @@ use std::time::Duration;
 use millstream::link::{Link, PairConfig, pair};
 use millstream::packet::PacketBatch;
 use millstream::tcp::State;
-use millstream::wire::ip::{self, Protocol};
 use millstream::{DropReason, Engine, Error, SocketId, SocketKind};
+use millstream_wire::ip::{self, Protocol};
 
 use crate::common::{self, FAR, Mode, NEAR, both_modes, engine, pool, settle};
 

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream::link::{Link, LinkError, Medium, PairConfig, PairEnd, Shown, forward_link, pair};
 use millstream::packet::{Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig};
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
-use millstream::wire::ip::{self, IpHeader, Protocol};
-use millstream::wire::udp::{self, UdpHeader};
 use millstream::{DropReason, Engine, Error, SocketId, local};
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
+use millstream_wire::ip::{self, IpHeader, Protocol};
+use millstream_wire::udp::{self, UdpHeader};
 use proptest::prelude::*;
 
 use crate::common;

@@ -5,11 +5,11 @@ use std::net::Ipv6Addr;
 
 use millstream::link::{Link, Medium, PairConfig, pair};
 use millstream::packet::{Packet, PacketBatch};
-use millstream::wire::Malformed;
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::icmp::{Icmp, Unreachable};
-use millstream::wire::ip::{self, IpHeader, Protocol, Version};
 use millstream::{DropReason, Limits};
+use millstream_wire::Malformed;
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::icmp::{Icmp, Unreachable};
+use millstream_wire::ip::{self, IpHeader, Protocol, Version};
 
 use crate::common;
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch};
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::icmp::{self, Icmp};
-use millstream::wire::ip::{self, IpHeader, Version};
 use millstream::{DatagramToSend, Engine, Error, Fragmentation, SocketId};
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::icmp::{self, Icmp};
+use millstream_wire::ip::{self, IpHeader, Version};
 
 use crate::common::icmp_error::{Bytes, about};
 use crate::common::{NEAR, config, engine, pool};

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Packet, PacketBatch};
 use millstream::route::{LinkId, Route};
-use millstream::wire::ip::{IpHeader, Protocol};
 use millstream::{DropReason, Engine, EngineStats, Error};
+use millstream_wire::ip::{IpHeader, Protocol};
 
 use crate::common::{NEAR, config, engine, pool};
 
@@ -101,8 +101,8 @@ fn packet(
     mut body: Vec<u8>,
     sum_at: usize,
 ) -> Vec<u8> {
-    use millstream::wire::checksum::Accumulator;
-    use millstream::wire::ip;
+    use millstream_wire::checksum::Accumulator;
+    use millstream_wire::ip;
     let pseudo = match protocol {
         Protocol::ICMP => 0,
         _ => ip::pseudo_header_sum(src, dst, protocol, body.len()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millstream::link::{Link, Tap, TapConfig, TapKind};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
-use millstream::wire::ip::{self, Protocol};
+use millstream_wire::ip::{self, Protocol};
 
 use crate::common::icmp_error::{Bytes, about};
 use crate::common::icmp_rows::{Row, V4, V6};

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millstream::link::netdev::{self, Namespace};
 use millstream::link::{
     Capabilities, Link, LinkError, PairConfig, PairEnd, RawConfig, RawLink, forward_link, pair,
 };
 use millstream::packet::{Instant, PacketBatch, Pool};
 use millstream::stats::Undelivered;
 use millstream::{Engine, Error, Fragmentation, local};
+use millstream_link::netdev::{self, Namespace};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::common;

@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use millstream::link::netdev::{self, Namespace};
 use millstream::link::{
     Link, LinkError, PairConfig, RawConfig, RawLink, RingConfig, Shared, Tap, TapConfig, Xdp,
     XdpConfig, pair,
@@ -14,6 +13,7 @@ use millstream::link::{
 use millstream::net::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, Error};
+use millstream_link::netdev::{self, Namespace};
 
 use crate::common;
 

@@ -4,9 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use millstream::link::netdev::Namespace;
 use millstream::link::{Tap, TapConfig};
 use millstream::{Engine, EngineConfig};
+use millstream_link::netdev::Namespace;
 use millstream_link::testing::permitted;
 
 /// The engine and its device may add so much before there is traffic.

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millstream::DropReason;
-use millstream::link::netdev::{self, MacvtapMode, MaxSizes, Namespace};
+use millstream::link::MacvtapMode;
 use millstream::link::{
     Capabilities, DropCause, Link, LinkError, LinkStats, MacvtapConfig, RawConfig, RawLink,
     RingConfig, Tap, TapConfig, TapKind, forward_link,
 };
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
+use millstream_link::netdev::{self, MaxSizes, Namespace};
 
 use crate::common;
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::tcp::{Config, FourTuple, Keepalive, TcpDrop, TcpStats};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 use millstream::{Engine, SocketId};
 use millstream_tcp::{Connection, Payload};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::common::frames::{self, Ends};
 use crate::common::{NEAR, config, engine, pool};

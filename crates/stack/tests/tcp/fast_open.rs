@@ -6,8 +6,8 @@ use std::time::Duration;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Packet, PacketBatch, Pool};
 use millstream::tcp::{Config, FastOpenStatus, State};
-use millstream::wire::tcp::{FastOpenCookie, TcpFlags, TcpHeader};
 use millstream::{Engine, Error, Limits, SocketId};
+use millstream_wire::tcp::{FastOpenCookie, TcpFlags, TcpHeader};
 
 use crate::common::frames::{self, Ends};
 use crate::common::{self, Mode, both_modes, engine, pool, settle};

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use millstream::link::{Link, Medium, PairConfig, PairEnd, Placing, pair};
+use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use millstream::{Engine, SocketId};
+use millstream_link::Placing;
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 
 use crate::common::frames::{self, Ends};
 use crate::common::{NEAR, config, engine, pool};

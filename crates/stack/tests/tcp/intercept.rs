@@ -8,10 +8,10 @@ use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::route::{LinkId, Prefix};
 use millstream::tcp::{Config, FourTuple, State};
-use millstream::wire::icmp::{self, Icmp, Quote, QuotedTransport, Unreachable};
-use millstream::wire::ip::{self, Version};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use millstream::{DropReason, Engine, Error, LocalPrefix, Refusal, SocketId};
+use millstream_wire::icmp::{self, Icmp, Quote, QuotedTransport, Unreachable};
+use millstream_wire::ip::{self, Version};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 
 use crate::common::frames::{self, Ends};
 use crate::common::{FAR, Mode, NEAR, both_modes, engine, pool, settle};
@@ -423,7 +423,7 @@ fn an_icmp_error_quotes_the_syn_and_its_sums_are_right() {
         let header = ip::parse(&sent[0], sent[0].len()).expect("a packet");
         assert_eq!((header.src, header.dst), (ends.to.ip(), ends.from.ip()));
         let body = &sent[0][header.header_len..];
-        let mut sum = millstream::wire::checksum::Accumulator::new(icmp::pseudo_sum(
+        let mut sum = millstream_wire::checksum::Accumulator::new(icmp::pseudo_sum(
             header.src,
             header.dst,
             body.len(),
@@ -446,7 +446,7 @@ fn an_icmp_error_quotes_the_syn_and_its_sums_are_right() {
         let inner = ip::parse(quoted, quoted.len()).expect("a packet");
         let segment = &quoted[inner.header_len..];
         let pseudo = ip::pseudo_header_sum(inner.src, inner.dst, inner.protocol, segment.len());
-        let mut sum = millstream::wire::checksum::Accumulator::new(pseudo);
+        let mut sum = millstream_wire::checksum::Accumulator::new(pseudo);
         sum.add(segment);
         assert!(sum.is_valid());
     }

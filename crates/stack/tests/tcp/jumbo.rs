@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use millstream::link::PairConfig;
-use millstream::packet::FRAME_SIZE_BYTES;
+use millstream_packet::FRAME_SIZE_BYTES;
 
 use crate::common::{self, two};
 

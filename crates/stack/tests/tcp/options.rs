@@ -6,8 +6,8 @@ use std::time::Duration;
 use millstream::link::{Link, Medium, PairConfig, pair};
 use millstream::packet::{Instant, PacketBatch};
 use millstream::tcp::{Config, Keepalive, State};
-use millstream::wire::ip;
 use millstream::{DropReason, Engine, Error, SocketId};
+use millstream_wire::ip;
 
 use crate::common::{self, Mode, both_modes, settle};
 

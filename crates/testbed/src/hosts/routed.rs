@@ -3,8 +3,8 @@
 use std::{fs, io};
 
 use millstream::link::LinkError;
-use millstream::link::netdev::{self, ReceiveSteering};
-use millstream::link::sys::pin_current_thread;
+use millstream_link::netdev::{self, ReceiveSteering};
+use millstream_link::sys::pin_current_thread;
 use millstream_netlink::{OFFLOAD_FEATURES, set_features};
 use millstream_record::error::Error;
 

@@ -5,9 +5,9 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use millstream::clock::Clock;
-use millstream::link::sys::{PollEntry, poll};
 use millstream::link::{DropCause, Fault, FaultConfig, FaultStats, Faults, Link, LinkStats};
 use millstream::packet::{Instant, PacketBatch, Pool};
+use millstream_link::sys::{PollEntry, poll};
 use millstream_record::error::Error;
 
 use crate::interrupt::Interrupt;
@@ -239,9 +239,9 @@ pub fn until_interrupted<A: Link, B: Link>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millstream::link::sys::EventFd;
     use millstream::link::{LinkError, PairConfig, PairEnd, forward_link, pair};
     use millstream::packet::{Packet, PoolConfig};
+    use millstream_link::sys::EventFd;
     use std::os::fd::AsRawFd;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,9 +13,9 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use millstream::link::netdev::run_in;
 use millstream::link::{Tap, TapConfig};
 use millstream::packet::{Pool, PoolConfig};
+use millstream_link::netdev::run_in;
 
 pub use bridge::sleep;
 pub use bridge::{Bridge, Way, until_interrupted};

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use millstream::link::TapConfig;
-use millstream::link::netdev::{self, Namespace};
+use millstream_link::netdev::{self, Namespace};
 use millstream_link::testing::permitted;
 
 const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 8080);

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use millstream::ReceivedDatagram;
-use millstream::link::sys::pin_current_thread;
 use millstream::net::UdpSocket;
+use millstream_link::sys::pin_current_thread;
 
 use super::{CLOG, DATA, DATAGRAMS, OWN, PORT, is_whole, place, spawn};
 use crate::clog::live::{LastPart, Living};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use millstream::link::sys::{IdleLatency, IdleLatencyState};
+use millstream_link::sys::{IdleLatency, IdleLatencyState};
 
 use millstream_record::RunRecord;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use millstream::link::netdev::ReceiveSteering;
+use millstream_link::netdev::ReceiveSteering;
 use millstream_load::remote::WorkerProcess;
 use millstream_load::worker::{Command, MillstreamLink, Reply, RouterJob, RouterReport, StackJob};
 use millstream_load::workload::End;

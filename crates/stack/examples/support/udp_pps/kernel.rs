@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream::link::netdev::{self, Namespace};
-use millstream::link::sys::pin_current_thread;
+use millstream_link::netdev::{self, Namespace};
+use millstream_link::sys::pin_current_thread;
 
 use super::{Failure, HOST, NOBODY, OURS, PORT};
 

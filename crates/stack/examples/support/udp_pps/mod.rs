@@ -17,14 +17,14 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millstream::link::netdev::{self, Namespace};
-use millstream::link::sys::{PollEntry, pin_current_thread, poll};
 use millstream::link::{
     Capabilities, Link, LinkError, RawConfig, RawLink, RingConfig, Shown, Tap, TapConfig, Xdp,
     XdpConfig, forward_link,
 };
 use millstream::packet::{self, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::{DatagramToSend, Engine, EngineConfig, ReceivedDatagram, SocketId};
+use millstream_link::netdev::{self, Namespace};
+use millstream_link::sys::{PollEntry, pin_current_thread, poll};
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};

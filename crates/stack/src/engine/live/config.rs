@@ -21,7 +21,7 @@ pub struct LiveConfig {
     /// Several engines may have one name.
     pub name: String,
     /// A directory of mode 0700, made where it is not there; `None` looks for one in memory
-    /// ([`Directory::of_user`](crate::live::Directory::of_user)). One on a disk may hold the engine
+    /// ([`Directory::of_user`](millstream_live::Directory::of_user)). One on a disk may hold the engine
     /// up.
     pub directory: Option<PathBuf>,
     /// How often the engine publishes while it has work.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream::DropReason;
 use millstream::link::Medium;
-use millstream::wire::tcp::SeqNumber;
+use millstream_wire::tcp::SeqNumber;
 
 use super::world::{CHARGEN, DISCARD, World, addr};
 use super::{TIME, begin};

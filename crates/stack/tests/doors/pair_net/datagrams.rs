@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use millstream::link::PairConfig;
 use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
-use millstream::packet::{CHUNK_FRAMES, FRAME_HELD_BYTES, Packet, Pool, PoolConfig};
+use millstream::packet::{FRAME_HELD_BYTES, Packet, Pool, PoolConfig};
 use millstream::tuning::DATAGRAMS_TURN;
 use millstream::{DatagramToSend, DropReason, Fragmentation};
+use millstream_packet::CHUNK_FRAMES;
 
 use super::waits::{PATIENCE, hold, told};
 use super::{bytes_of, far_addr, stacks, stacks_of};

@@ -17,7 +17,8 @@ use std::time::Duration;
 use millstream::Error;
 use millstream::link::{PairConfig, pair};
 use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
-use millstream::packet::{BLOCK_HELD_BYTES, Packet, Pool, PoolConfig};
+use millstream::packet::{Packet, Pool, PoolConfig};
+use millstream_packet::BLOCK_HELD_BYTES;
 
 use crate::common;
 

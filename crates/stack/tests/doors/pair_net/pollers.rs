@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use millstream::link::PairConfig;
-use millstream::link::sys::{self, PollEntry};
 use millstream::net::{Poller, UdpSocket};
+use millstream_link::sys::{self, PollEntry};
 
 use super::waits::PATIENCE;
 use super::{far_addr, stacks};

@@ -10,10 +10,11 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use millstream::link::{PairConfig, Placing, pair};
+use millstream::link::{PairConfig, pair};
 use millstream::local::{Stack, TcpListener};
 use millstream::packet::BATCH_LIMIT;
 use millstream::{Engine, Limits, SocketId};
+use millstream_link::Placing;
 
 use crate::common::{self, config, engine, pool};
 

@@ -11,7 +11,7 @@ use millstream::Engine;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::route::LinkId;
-use millstream::wire::ip::{IpHeader, Protocol};
+use millstream_wire::ip::{IpHeader, Protocol};
 
 use crate::common::{config, pool};
 

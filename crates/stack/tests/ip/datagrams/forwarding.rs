@@ -8,9 +8,9 @@ use std::time::Duration;
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Instant, Pool};
 use millstream::route::{LinkId, Prefix, Route};
-use millstream::wire::checksum;
-use millstream::wire::ip::{self, Fragment, IpHeader, Protocol};
 use millstream::{DropReason, Engine, Error, Fragmentation, ReversePath, SocketId};
+use millstream_wire::checksum;
+use millstream_wire::ip::{self, Fragment, IpHeader, Protocol};
 
 use super::groups::Wires;
 use crate::common;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use millstream::link::{Link, PairConfig, pair};
 use millstream::packet::{Instant, Packet, PacketBatch};
 use millstream::route::LinkId;
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::icmp::{Icmp, Quote};
-use millstream::wire::ip::{self, Fragment, IpHeader, Protocol, Version};
 use millstream::{DropReason, EngineConfig, Error, Fragmentation, UdpSocketOptions};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::icmp::{Icmp, Quote};
+use millstream_wire::ip::{self, Fragment, IpHeader, Protocol, Version};
 
 use super::{addr, heard};
 use crate::common::{self, FAR, NEAR, config, engine, settle, two};
@@ -216,7 +216,7 @@ fn seal(ip: &IpHeader, body: &mut [u8], at: usize) {
         protocol => ip::pseudo_header_sum(ip.src, ip.dst, protocol, body.len()),
     };
     body[at..at + 2].fill(0);
-    let mut sum = millstream::wire::checksum::Accumulator::new(pseudo);
+    let mut sum = millstream_wire::checksum::Accumulator::new(pseudo);
     sum.add(body);
     let sum = sum.finish();
     body[at..at + 2].copy_from_slice(&sum);

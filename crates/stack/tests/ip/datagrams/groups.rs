@@ -6,10 +6,10 @@ use std::time::Duration;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::route::LinkId;
-use millstream::wire::checksum::{Accumulator, finish, sum};
-use millstream::wire::icmp;
-use millstream::wire::ip::{self, IpHeader, Protocol};
 use millstream::{Engine, Error, GroupFilter, SocketId, local, net};
+use millstream_wire::checksum::{Accumulator, finish, sum};
+use millstream_wire::icmp;
+use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::{addr, heard};
 use crate::common::{self, FAR, NEAR, config, engine, settle, two};

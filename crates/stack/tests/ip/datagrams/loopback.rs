@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use millstream::link::PairConfig;
 use millstream::packet::Packet;
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::icmp::{self, Icmp, Unreachable};
-use millstream::wire::ip::{IpHeader, Protocol};
 use millstream::{DropReason, Engine, EngineConfig, Error, local, net};
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::icmp::{self, Icmp, Unreachable};
+use millstream_wire::ip::{IpHeader, Protocol};
 
 use super::groups::Wires;
 use super::{addr, heard};

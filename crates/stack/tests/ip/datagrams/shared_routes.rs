@@ -7,9 +7,9 @@ use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::route::{LinkId, Prefix, Reject, Route, RouteTable, Routes};
 use millstream::tuning::FastPath;
-use millstream::wire::ethernet::{self, EtherType, EthernetHeader, MacAddr};
-use millstream::wire::ip::{IpHeader, Protocol};
 use millstream::{DropReason, Engine, EngineStats, Error};
+use millstream_wire::ethernet::{self, EtherType, EthernetHeader, MacAddr};
+use millstream_wire::ip::{IpHeader, Protocol};
 
 use super::{addr, heard};
 use crate::common::{self, settle};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use millstream::link::PairConfig;
 use millstream::route::{LinkId, Neighbor, Prefix, State};
-use millstream::wire::arp::ArpOperation;
-use millstream::wire::ethernet::MacAddr;
-use millstream::wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation};
 use millstream::{DropReason, Error, SocketId};
+use millstream_wire::arp::ArpOperation;
+use millstream_wire::ethernet::MacAddr;
+use millstream_wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation};
 
 use super::hub::{Frame, Hub, What, arp, gratuitous, mac, ndp};
 

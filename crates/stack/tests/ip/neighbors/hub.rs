@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use millstream::link::{Link, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
-use millstream::wire::arp::{ArpOperation, ArpPacket};
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::ip::{self, Protocol};
-use millstream::wire::ndp::{Envelope, NdpMessage};
 use millstream::{Engine, EngineConfig};
+use millstream_wire::arp::{ArpOperation, ArpPacket};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::ip::{self, Protocol};
+use millstream_wire::ndp::{Envelope, NdpMessage};
 
 use crate::common;
 

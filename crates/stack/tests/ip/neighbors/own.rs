@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use millstream::link::{Capabilities, Link, PairConfig, PairEnd, Shared, forward_link};
 use millstream::packet::Instant;
-use millstream::wire::arp::{ArpOperation, ArpPacket};
-use millstream::wire::ethernet::MacAddr;
-use millstream::wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation, solicited_node};
 use millstream::{AddressCheck, AddressState, Engine, Error};
+use millstream_wire::arp::{ArpOperation, ArpPacket};
+use millstream_wire::ethernet::MacAddr;
+use millstream_wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation, solicited_node};
 
 use super::hub::{Frame, Hub, What, arp, gratuitous, mac, ndp};
 use crate::common;

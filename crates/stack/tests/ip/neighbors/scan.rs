@@ -6,9 +6,9 @@ use std::time::Duration;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::route::{LinkId, State};
-use millstream::wire::checksum;
-use millstream::wire::ip::{self, IpHeader, Protocol};
 use millstream::{DropReason, Engine, SocketId};
+use millstream_wire::checksum;
+use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use crate::common;
 

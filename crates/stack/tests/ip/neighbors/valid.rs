@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use millstream::link::PairConfig;
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::ethernet::MacAddr;
-use millstream::wire::icmp;
-use millstream::wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation};
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::ethernet::MacAddr;
+use millstream_wire::icmp;
+use millstream_wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation};
 
 use super::hub::{Hub, mac, ndp};
 

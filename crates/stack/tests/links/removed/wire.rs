@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use millstream::link::{Capabilities, Link, LinkError, LinkStats, Medium, Share};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::ip::{self, IpHeader, Protocol};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
-use millstream::wire::udp::UdpHeader;
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::ip::{self, IpHeader, Protocol};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+use millstream_wire::udp::UdpHeader;
 
 pub const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 pub const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use millstream::tuning::FastPath;
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 use proptest::prelude::*;
 
 use super::host::{Host, bytes, one_hop_less};

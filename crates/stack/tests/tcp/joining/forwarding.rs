@@ -10,13 +10,13 @@ use millstream::packet::{
 };
 use millstream::route::{LinkId, Reject, Route};
 use millstream::tuning::FastPath;
-use millstream::wire::arp::{ArpOperation, ArpPacket};
-use millstream::wire::checksum;
-use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::icmp;
-use millstream::wire::ip::{Fragment, IpHeader, Protocol};
-use millstream::wire::ndp::{NdpMessage, NeighborAdvert};
 use millstream::{DropReason, Engine, EngineStats, ReversePath};
+use millstream_wire::arp::{ArpOperation, ArpPacket};
+use millstream_wire::checksum;
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::icmp;
+use millstream_wire::ip::{Fragment, IpHeader, Protocol};
+use millstream_wire::ndp::{NdpMessage, NeighborAdvert};
 use proptest::prelude::*;
 
 use crate::common;

@@ -3,14 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use millstream::link::{Link, Medium, PairConfig, PairEnd, Placing, pair};
+use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{
     Checksum, Instant, Packet, PacketBatch, Pool, Segmentation, SegmentationKind,
 };
 use millstream::tuning::FastPath;
-use millstream::wire::checksum;
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use millstream::{Engine, EngineConfig, SocketId};
+use millstream_link::Placing;
+use millstream_wire::checksum;
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 
 use crate::common;
 use crate::common::frames::{self, Ends};

@@ -8,8 +8,8 @@ mod host;
 mod waiting;
 
 use host::{Answer, Host, MSS, bytes, one_hop_less};
-use millstream::wire::Malformed;
-use millstream::wire::tcp::TcpFlags;
+use millstream_wire::Malformed;
+use millstream_wire::tcp::TcpFlags;
 use proptest::prelude::*;
 
 use crate::common;

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use millstream::packet::Pool;
 use millstream::tcp::State;
-use millstream::wire::icmp::{Icmp, Unreachable};
-use millstream::wire::ip::{IpHeader, Protocol};
-use millstream::wire::tcp::{SeqNumber, TcpFlags};
-use millstream::wire::udp::UdpHeader;
 use millstream::{Error, SocketId};
+use millstream_wire::icmp::{Icmp, Unreachable};
+use millstream_wire::ip::{IpHeader, Protocol};
+use millstream_wire::tcp::{SeqNumber, TcpFlags};
+use millstream_wire::udp::UdpHeader;
 
 use super::host::{Host, ISN, MSS, bytes, one_hop_less};
 use crate::common;
@@ -84,7 +84,7 @@ impl Between {
             Between::Stranger => {
                 let mut other = host.ends;
                 other.from.set_port(4001);
-                let header = millstream::wire::tcp::TcpHeader { flags: ACK, ..Default::default() };
+                let header = millstream_wire::tcp::TcpHeader { flags: ACK, ..Default::default() };
                 frames::segment(other, header, b"who is there?")
             }
             Between::Ack => answer(ACK, at, 0, &[]),
@@ -109,9 +109,9 @@ fn datagram(host: &Host) -> Vec<u8> {
     let mut body = vec![0; 8];
     header.emit(&mut body);
     body.extend(b"abc");
-    let sum = millstream::wire::ip::pseudo_header_sum(src, dst, Protocol::UDP, body.len())
-        + millstream::wire::checksum::sum(&body);
-    body[6..8].copy_from_slice(&millstream::wire::checksum::finish(sum));
+    let sum = millstream_wire::ip::pseudo_header_sum(src, dst, Protocol::UDP, body.len())
+        + millstream_wire::checksum::sum(&body);
+    body[6..8].copy_from_slice(&millstream_wire::checksum::finish(sum));
     let ip = IpHeader::new(src, dst, Protocol::UDP, body.len());
     let mut packet = vec![0; ip.emit_len()];
     ip.emit(&mut packet);
