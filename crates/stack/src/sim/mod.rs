@@ -160,7 +160,9 @@ impl World {
             next = next.into_iter().chain(turn.next_deadline).min();
         }
         if is_done {
-            let next = next.into_iter().chain(until).min().ok_or(io::ErrorKind::Deadlock)?;
+            let why = "nothing is on its way, and no timer is due that would end this wait";
+            let never = || io::Error::new(io::ErrorKind::Deadlock, why);
+            let next = next.into_iter().chain(until).min().ok_or_else(never)?;
             self.now.set(next.max(now + Duration::from_nanos(1)));
         }
         Ok(())

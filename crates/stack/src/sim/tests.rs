@@ -74,12 +74,15 @@ fn a_shutdown_sees_through_what_was_written() {
 #[test]
 fn mistakes_say_what_was_expected() {
     let (simulation, near, far) = two(1, Faults::default());
+    let listener = TcpListener::bind(&near, "10.0.0.1:80", 1).unwrap();
     let told = [
+        listener.accept().unwrap_err(),
         TcpListener::bind(&near, "10.0.0.7:80", 1).unwrap_err(),
         TcpStream::connect(&near, "192.0.2.1:80").unwrap_err(),
         simulation.join((&near, "here"), (&far, "10.0.1.2/24"), Faults::default()).unwrap_err(),
     ];
     for (told, expected) in told.iter().zip([
+        "no timer is due",
         "not an address of this engine",
         "no route to the destination",
         "like 10.0.0.1/24",
