@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use millstream::route::limits::WEIGHT_LIMIT;
-use millstream::route::{LinkId, Prefix, Reject, Route};
+use millstream::route::{LinkId, Prefix, Reject, Route, WEIGHT_LIMIT};
 
 use crate::config::Unmapped;
 use crate::host::{Hop, HostRoute};

@@ -92,9 +92,10 @@ pub mod wire {
 }
 /// Routes and neighbours of an engine.
 pub mod route {
+    pub use millstream_route::limits::{MULTIPATH_LIMIT, WEIGHT_LIMIT};
     pub use millstream_route::{
         LinkId, Neighbor, NeighborConfig, NeighborStats, NotAPrefix, Prefix, Reject, Route,
-        RouteError, RouteTable, Routes, State, limits,
+        RouteError, RouteTable, Routes, State,
     };
 }
 /// Settings of TCP connections, and what they tell. The protocol machine itself is
@@ -102,7 +103,7 @@ pub mod route {
 pub mod tcp {
     pub use millstream_tcp::{
         Config, CongestionKind, CookieMode, EcnMode, FastOpenStatus, FourTuple, Keepalive,
-        MtuProbing, State, TcpDrop, TcpInfo, TcpStats, congestion, limits,
+        MtuProbing, State, TcpDrop, TcpInfo, TcpStats, congestion,
     };
 }
 

@@ -46,7 +46,7 @@ fn bounded(info: &TcpInfo) {
     let limit = 2 * info.recv_limit_bytes + 70_000;
     assert!(info.recv_queue_held_bytes <= limit, "{info:?}");
     assert!(info.send_queue_held_bytes <= info.send_limit_bytes + 70_000, "{info:?}");
-    assert!(info.out_of_order_ranges <= millstream::tcp::limits::REASSEMBLY_RANGES);
+    assert!(info.out_of_order_ranges <= millstream_tcp::limits::REASSEMBLY_RANGES);
     assert!(info.challenge_acks <= 10 * 4, "{} challenge ACKs in 2 s", info.challenge_acks);
 }
 
