@@ -32,7 +32,7 @@ mod tests;
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use millstream_packet::{Instant, PacketBatch, Pool};
 
@@ -275,6 +275,13 @@ impl RawLink {
             }
         }
         true
+    }
+}
+
+/// The socket's own descriptor, for an option that this crate has no call for.
+impl AsFd for RawLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

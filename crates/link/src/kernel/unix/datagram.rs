@@ -1,7 +1,7 @@
 //! A link over a UNIX datagram socket: a frame in each datagram. libkrun and gvproxy speak it.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
@@ -123,6 +123,13 @@ fn is_passing(error: &io::Error) -> bool {
 
 fn broken(error: io::Error) -> LinkError {
     LinkError::from_io("use the UNIX datagram socket", error)
+}
+
+/// The socket's own descriptor, for an option that this crate has no call for.
+impl AsFd for DatagramLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Link for DatagramLink {

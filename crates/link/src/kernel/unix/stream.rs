@@ -2,7 +2,7 @@
 //! first. QEMU (`-netdev stream`), passt and gvproxy speak it.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
@@ -122,6 +122,13 @@ fn is_passing(error: &io::Error) -> bool {
 
 fn broken(error: io::Error) -> LinkError {
     LinkError::from_io("use the UNIX stream socket", error)
+}
+
+/// The socket's own descriptor, for an option that this crate has no call for.
+impl AsFd for StreamLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Link for StreamLink {

@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 use millstream_packet::{Instant, PacketBatch};
@@ -34,6 +35,16 @@ fn the_kit_passes_over_a_datagram_socket() {
             (DatagramLink::new(a, &near).unwrap(), DatagramLink::new(b, &far).unwrap())
         });
     }
+}
+
+#[test]
+fn the_socket_of_a_link_can_be_asked_for() {
+    let (stream, _other) = UnixStream::pair().unwrap();
+    let (datagram, _peer) = UnixDatagram::pair().unwrap();
+    let fds = [stream.as_raw_fd(), datagram.as_raw_fd()];
+    let stream = StreamLink::new(stream, &UnixConfig::default()).unwrap();
+    let datagram = DatagramLink::new(datagram, &UnixConfig::default()).unwrap();
+    assert_eq!([stream.as_fd(), datagram.as_fd()].map(|fd| fd.as_raw_fd()), fds);
 }
 
 fn received(link: &mut dyn Link) -> Result<Vec<usize>, LinkError> {

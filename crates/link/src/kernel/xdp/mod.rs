@@ -39,7 +39,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -359,6 +359,13 @@ impl Source for Xdp {
 
     fn counters(&mut self) -> &mut LinkStats {
         &mut self.stats
+    }
+}
+
+/// The socket's own descriptor, for an option that this crate has no call for.
+impl AsFd for Xdp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.fd.as_fd()
     }
 }
 
