@@ -88,7 +88,11 @@ pub fn serve_starter(
         pass_on(&mut input, &mut to);
         let _ = to.shutdown(Shutdown::Write);
     });
-    let writing = std::thread::spawn(move || pass_on(&mut from, &mut output));
+    let writing = std::thread::spawn(move || {
+        pass_on(&mut from, &mut output);
+        // Where nobody reads any more the near end is gone, even if the input stays open.
+        let _ = from.shutdown(Shutdown::Both);
+    });
     let nonce = Challenges::new().map_err(failed)?.next();
     let mut unproved = Unproved::greet(ours.into(), nonce).map_err(failed)?;
     unproved.read().map_err(failed)?;

@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use millstream_record::keys;
+use millstream_record::{RunRecord, keys};
+use millstream_testbed::guard::family;
 use millstream_testbed::hosts::{Between, Hosts, HostsConfig, Path};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -110,40 +111,105 @@ fn the_far_end_is_on_a_second_host() {
     wait_for("the end of the far load", || workers_of(serve).is_empty());
 }
 
+/// Two namespaces, in the far one of which words start the program.
+struct Pair {
+    place: Place,
+    hosts: Hosts,
+    far: String,
+}
+
+impl Pair {
+    fn new(name: &str) -> Option<Self> {
+        let between = Between::Veth;
+        let config = HostsConfig { mtu: 1500, offload: true, super_segment_bytes: None, between };
+        let hosts = || Hosts::set_up(&format!("ms-{name}"), config).unwrap();
+        let hosts = hosts_possible().then(hosts)?;
+        let far = Path::Veth.far_address(false).to_string();
+        Some(Self { place: Place::new(name), hosts, far })
+    }
+
+    /// Words that join the far namespace.
+    fn nsenter(&self) -> String {
+        format!("nsenter --net={}", self.hosts.far().path().display())
+    }
+
+    /// The near end of runs whose far end `by` starts.
+    fn near(&self, by: &str, more: &[&str]) -> Child {
+        let all = [&["run", "first-look", "--far", &self.far, "--far-by", by], more].concat();
+        let mut command = self.place.command(&all);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.hosts.near().run(move || command.spawn()).unwrap()
+    }
+
+    /// Short runs, all of which count, with what the far host saw.
+    fn runs(&self, by: &str) -> Vec<RunRecord> {
+        let output = self.near(by, TINY).wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", words(&output));
+        let runs = self.place.runs();
+        assert!(!runs.is_empty());
+        for run in &runs {
+            assert!(run.validity.valid, "{:?}", run.validity);
+            let path = run.path.as_ref().unwrap();
+            assert!(path.agrees && path.interface == "near/ms-near", "{path:?}");
+            let probes = run.far_probes.as_ref().expect("what the far host saw");
+            assert!(probes.hosts.as_ref().unwrap()["far"].interfaces.contains_key("ms-far"));
+        }
+        runs
+    }
+
+    /// The line that refuses a far end that `by` cannot start, without a run.
+    fn refused(&self, by: &str, more: &[&str]) -> String {
+        let output = self.near(by, more).wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.trim().lines().count()), (Some(2), 1), "{said}");
+        said
+    }
+
+    /// A name of the program by which this test's far ends are known.
+    fn named(&self) -> String {
+        let named = self.place.folder.join("far");
+        let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millstream"), &named);
+        named.display().to_string()
+    }
+
+    /// A long run of that name.
+    fn long(&self, by: &str) -> Child {
+        self.near(by, &["--far-program", &self.named(), "--duration", "1000"])
+    }
+
+    /// The far ends of that name, and their workers.
+    fn far_ends(&self) -> Vec<u32> {
+        let named = self.named();
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let found = all.filter(|one| {
+            std::fs::read(one.path().join("cmdline"))
+                .is_ok_and(|line| line.starts_with(named.as_bytes()))
+        });
+        let ends: Vec<u32> =
+            found.filter_map(|one| one.file_name().to_str()?.parse().ok()).collect();
+        let workers: Vec<u32> = ends.iter().flat_map(|one| workers_of(*one)).collect();
+        [ends, workers].concat()
+    }
+
+    fn is_at_work(&self) -> bool {
+        self.far_ends().iter().any(|one| !workers_of(*one).is_empty())
+    }
+}
+
+fn killed(mut near: Child) {
+    near.kill().unwrap();
+    near.wait().unwrap();
+}
+
 /// The program that has joined the far namespace is started for each run, and ends with it.
 #[test]
 fn the_far_end_is_started_by_a_command() {
-    if !hosts_possible() {
-        return;
-    }
-    let between = Between::Veth;
-    let config = HostsConfig { mtu: 1500, offload: true, super_segment_bytes: None, between };
-    let hosts = Hosts::set_up("ms-by", config).unwrap();
-    let place = Place::new("by");
-    let far = Path::Veth.far_address(false).to_string();
-    let by = format!("nsenter --net={}", hosts.far().path().display());
-    let near = |by: &str, more: &[&str]| {
-        let all = [&["run", "first-look", "--far", &far, "--far-by", by], more].concat();
-        let mut command = place.command(&all);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        hosts.near().run(move || command.spawn()).unwrap()
-    };
-    let output = near(&by, TINY).wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", words(&output));
-    let runs = place.runs();
-    assert!(!runs.is_empty());
-    for run in &runs {
-        assert!(run.validity.valid, "{:?}", run.validity);
-        let path = run.path.as_ref().unwrap();
-        assert!(path.agrees && path.interface == "near/ms-near", "{path:?}");
-        let probes = run.far_probes.as_ref().expect("what the far host saw");
-        assert!(probes.hosts.as_ref().unwrap()["far"].interfaces.contains_key("ms-far"));
+    let Some(pair) = Pair::new("by") else { return };
+    let by = pair.nsenter();
+    for run in pair.runs(&by) {
         // Both are of one kernel: the threads of both are looked at.
-        assert!(
-            run.probes.workers.as_ref().unwrap().contains_key("far"),
-            "{:?}",
-            run.probes.workers
-        );
+        let workers = run.probes.workers.as_ref().unwrap();
+        assert!(workers.contains_key("far"), "{workers:?}");
     }
     // One that says nothing we know, one that ends, and one whose program is not there: one line,
     // and no run.
@@ -155,32 +221,18 @@ fn the_far_end_is_started_by_a_command() {
         (&by, &not_there, "/no/such/program"),
         ("/no/such/command", &[], "No such file"),
     ] {
-        let output = near(by, more).wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(why) && said.trim().lines().count() == 1, "{said}");
+        let said = pair.refused(by, more);
+        assert!(said.contains(why), "{said}");
     }
     // The near host is killed while its load goes: nothing of the far one stays.
-    let named = place.folder.join("far");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millstream"), &named).unwrap();
-    let far_end = || -> Vec<u32> {
-        let is_it = |line: &Vec<u8>| line.starts_with(named.as_os_str().as_encoded_bytes());
-        let all = std::fs::read_dir("/proc").unwrap().flatten();
-        let found = all
-            .filter(|one| std::fs::read(one.path().join("cmdline")).is_ok_and(|line| is_it(&line)));
-        found.filter_map(|one| one.file_name().to_str()?.parse().ok()).collect()
-    };
-    let long = ["--far-program", &named.display().to_string(), "--duration", "60"];
-    let mut begun = near(&by, &long);
-    wait_for("the far end", || !far_end().is_empty());
-    begun.kill().unwrap();
-    begun.wait().unwrap();
-    wait_for("its end", || far_end().is_empty());
+    let begun = pair.long(&by);
+    wait_for("the far end", || !pair.far_ends().is_empty());
+    killed(begun);
+    wait_for("its end", || pair.far_ends().is_empty());
     // It hangs, its pipes open: the run ends with a line, and nothing of it stays.
-    let mut begun = near(&by, &long);
-    let workers = || far_end().first().map_or(vec![], |one| workers_of(*one));
-    wait_for("the far end and its worker", || !workers().is_empty());
-    let stopped = [far_end(), workers()].concat();
+    let mut begun = pair.long(&by);
+    wait_for("the far end and its worker", || pair.is_at_work());
+    let stopped = pair.far_ends();
     for process in &stopped {
         let _ = kill(Pid::from_raw(*process as i32), Signal::SIGSTOP);
     }
@@ -190,9 +242,92 @@ fn the_far_end_is_started_by_a_command() {
     assert!(lines.any(|line| ends(&line)), "its run ends");
     let lives = |one: &u32| std::fs::exists(format!("/proc/{one}")).unwrap();
     wait_for("the end of those that hang", || !stopped.iter().any(lives));
-    begun.kill().unwrap();
-    begun.wait().unwrap();
-    wait_for("its end", || far_end().is_empty());
+    killed(begun);
+    wait_for("its end", || pair.far_ends().is_empty());
+}
+
+/// The two sides of a command that does as `kubectl exec -i POD --`. The `node` starts what it is
+/// asked for: no signal reaches that, and it outlives the command. When the command is gone its
+/// input ends and what it writes is kept; or, where the node is one that `forgets`, its input stays
+/// open and what it writes has nobody. The command tells an end late, and by a status of its own.
+const AS_KUBECTL: &str = r#"
+import contextlib, json, os, socket, subprocess, sys, threading, time
+
+def pass_on(source, target):
+    with contextlib.suppress(OSError):
+        while piece := os.read(source, 65536):
+            os.write(target, piece)
+
+def start(words, forgets, of_input, to_input, of_output, to_output, to_status, errors):
+    remote = subprocess.Popen(words, stdin=of_input, stdout=to_output, stderr=errors)
+    for one in of_input, to_output, errors, of_output if forgets else to_input:
+        os.close(one)
+    status = remote.wait() % 256
+    with contextlib.suppress(OSError):
+        os.write(to_status, bytes([status]))
+    os.close(to_status)
+
+side, at, *words = sys.argv[1:]
+if side != "client":
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(at)
+        listener.listen()
+        while True:
+            with listener.accept()[0] as client:
+                asked, descriptors, _, _ = socket.recv_fds(client, 65536, 6)
+            arguments = words + json.loads(asked), side == "forgets", *descriptors
+            threading.Thread(target=start, args=arguments).start()
+of_input, to_input = os.pipe()
+of_output, to_output = os.pipe()
+of_status, to_status = os.pipe()
+with socket.socket(socket.AF_UNIX) as node:
+    node.connect(at)
+    descriptors = [of_input, to_input, of_output, to_output, to_status, 2]
+    socket.send_fds(node, [json.dumps(words).encode()], descriptors)
+for one in of_input, to_output, to_status:
+    os.close(one)
+print('Defaulted container "app" out of: app, proxy', file=sys.stderr, flush=True)
+threading.Thread(target=lambda: (pass_on(0, to_input), os.close(to_input)), daemon=True).start()
+pass_on(of_output, 1)
+status = os.read(of_status, 1)[0]
+time.sleep(0.2)
+if status:
+    sys.exit("command terminated with exit code %d" % status)
+"#;
+
+/// Nothing there is killed with the command. What was started ends, as it sees that the near end is
+/// gone.
+#[test]
+fn the_far_end_is_started_by_what_kills_nothing_there() {
+    let Some(pair) = Pair::new("pod") else { return };
+    if Command::new("python3").arg("--version").output().is_err() {
+        return eprintln!("skipped: no python3");
+    }
+    let script = pair.place.write("as_kubectl.py", AS_KUBECTL);
+    let node = |side: &str| {
+        let at = pair.place.folder.join(side);
+        let mut command = Command::new("python3");
+        command.arg(&script).arg(side).arg(&at).args(pair.nsenter().split(' '));
+        let node = Serving(command.spawn().unwrap());
+        wait_for("the node", || at.exists());
+        (node, format!("python3 {} client {}", script.display(), at.display()))
+    };
+    let ((_node, by), (_other, forgotten)) = (node("node"), node("forgets"));
+    pair.runs(&by);
+    let said = pair.refused(&by, &["--far-program", "/no/such/program"]);
+    let ended = "it ended with exit status: 1 (Defaulted container";
+    assert!(said.contains(ended) && said.contains("with exit code 127"), "{said}");
+    // The near end is killed, which ends the command's input; or both are, at once.
+    for (by, with_command) in [(&by, false), (&by, true), (&forgotten, true)] {
+        let begun = pair.long(by);
+        wait_for("the far end and its worker", || pair.is_at_work());
+        let started = if with_command { family(begun.id()) } else { vec![] };
+        killed(begun);
+        for one in started.iter().skip(1) {
+            let _ = kill(Pid::from_raw(*one as i32), Signal::SIGKILL);
+        }
+        wait_for("the end of what was started", || pair.far_ends().is_empty());
+    }
 }
 
 /// A shell over ssh, to a server of this test alone.
