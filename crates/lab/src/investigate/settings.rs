@@ -74,10 +74,15 @@ impl Setting {
     }
 
     /// Returns the hosts where it is set: those of `ends` where each network namespace has its own
-    /// and it is reached from outside of it, else this one.
+    /// and it is reached from outside of it; the first one for a sysctl that it alone has, else
+    /// this one.
     pub fn places(&self, ends: Vec<Host>) -> Vec<Host> {
         match self {
-            Self::Sysctl(_) | Self::Window => ends,
+            Self::Sysctl(name) => match of_first_namespace(name, &ends) {
+                Some(first) => vec![first],
+                None => ends,
+            },
+            Self::Window => ends,
             _ => vec![Host { name: "here".to_owned(), net: NetSource::Own }],
         }
     }
@@ -183,6 +188,18 @@ impl Setting {
         };
         if files.is_empty() { Err(none) } else { Ok(files) }
     }
+}
+
+/// Returns the first network namespace, in which kthreadd is, where that has a sysctl which none of
+/// `ends` has.
+fn of_first_namespace(name: &str, ends: &[Host]) -> Option<Host> {
+    let has = |net: &NetSource| {
+        let exists = || Ok(sysctl_path(name).is_some_and(|path| path.exists()));
+        inside(net, exists).unwrap_or(false)
+    };
+    let first = NetSource::Namespace("/proc/2/ns/net".into());
+    let is_of_first = !ends.is_empty() && !ends.iter().any(|one| has(&one.net)) && has(&first);
+    is_of_first.then(|| Host { name: "the kernel's threads".to_owned(), net: first })
 }
 
 /// A setting that is in force where the ends are. Dropping it puts back what was there.
@@ -341,6 +358,12 @@ mod tests {
         assert_eq!([value(&one), value(&other)], ["77", "77"]);
         assert_eq!(setting().values(&quotas), here_before, "nobody is here");
         assert_eq!(force.check(ends(), &quotas), Ok(()));
+        // One of the whole host is set in the first namespace, which alone has it.
+        let of_host = Setting::Sysctl("net.core.netdev_budget".to_owned());
+        if !of_host.values(&quotas).is_empty() {
+            of_host.may(ends(), &quotas).unwrap();
+            assert_eq!(of_host.places(ends()).len(), 1);
+        }
         // An end in a namespace that is new does not have it.
         let late = make("ms-late");
         let why = force.check(vec![host(&one), host(&late)], &quotas).unwrap_err();
