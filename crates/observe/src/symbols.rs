@@ -61,15 +61,9 @@ impl Symbols {
     }
 
     /// Returns the names of a stack in the kernel, the innermost first, without the functions of
-    /// the probe that took it.
+    /// the probe that took it at a tracepoint.
     pub fn kernel_stack(&mut self, stack: &[u64]) -> Vec<String> {
-        let names = stack.iter().map(|address| self.kernel(*address));
-        let of_probe = |name: &String| {
-            ["bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_"]
-                .iter()
-                .any(|start| name.starts_with(start))
-        };
-        names.skip_while(of_probe).collect()
+        without_probe(stack.iter().map(|address| self.kernel(*address)).collect())
     }
 
     /// Returns the names of stacks of a living process, whose maps are read once for all of them.
@@ -101,6 +95,20 @@ impl Symbols {
         let found = self.symbolizer.symbolize_single(source, Input::AbsAddr(address)).ok()?;
         found.as_sym().map(|symbol| shown(symbol.name.as_bytes()))
     }
+}
+
+/// Returns the names behind those of a tracepoint and of the programs that it calls. A program that
+/// no tracepoint calls was itself met by a sample.
+fn without_probe(mut names: Vec<String>) -> Vec<String> {
+    let is_program = |name: &&String| name.starts_with("bpf_prog_");
+    let programs = names.iter().take_while(is_program).count();
+    let of_tracepoint = |name: &&String| {
+        let starts = ["bpf_trace_run", "__bpf_trace_", "__traceiter_"];
+        starts.iter().any(|start| name.starts_with(start))
+    };
+    let behind = names[programs..].iter().take_while(of_tracepoint).count();
+    names.drain(..if behind > 0 { programs + behind } else { 0 });
+    names
 }
 
 /// Returns whether a process has told names of what it compiled while it ran, in a file of its own
@@ -136,6 +144,15 @@ mod tests {
         assert!(names[2][0].contains("here_it_is"), "{names:?}");
         assert_eq!(names[2][1], "[unknown]");
         assert_eq!(symbols.kernel(1), "0x1");
+    }
+
+    #[test]
+    fn the_program_of_a_probe_is_left_out_and_one_that_a_sample_met_is_not() {
+        let without = |names: &str| without_probe(names.split(' ').map(str::to_owned).collect());
+        let probe = "bpf_prog_1_cross_call bpf_trace_run3 __traceiter_ipi_send_cpu try_to_wake_up";
+        assert_eq!(without(probe), ["try_to_wake_up"]);
+        assert_eq!(without("bpf_prog_2_drop tc_run").len(), 2);
+        assert_eq!(without("tcp_sendmsg"), ["tcp_sendmsg"]);
     }
 
     #[test]

@@ -3,14 +3,15 @@
 //! says so.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use millstream_observe::probe::{Config, Sampler};
+use millstream_observe::probe::{Config, Host, NetSource, Sampler};
 use millstream_record::{Budget, BudgetRow, Probes, TIME_OUT, ThreadBudget, ThreadState};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::gettid;
@@ -364,4 +365,46 @@ fn new_connections_and_questions_for_names_are_counted_each() {
     assert_eq!(count(&format!("to TCP port {port}"), "connections"), 30.0, "{table:?}");
     assert_eq!(count("to UDP port 53", "look_ups"), 10.0, "{table:?}");
     assert_eq!(count("to UDP port 54", "look_ups"), 0.0);
+}
+
+/// A capture and programs at hooks, each of a process in a network namespace of their own, and one
+/// program that is left behind.
+#[test]
+fn captures_and_programs_on_the_way_are_told_with_who_has_them() {
+    const CAPTURE: &str = "import socket, struct, time\n\
+        capture = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))\n\
+        capture.setsockopt(263, 5, struct.pack('4I', 65536, 4, 2048, 128))  # PACKET_RX_RING\n\
+        print('there', flush=True)\ntime.sleep(3600)";
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/truth_bpf.py");
+    let all = "exec 2>&1; python3 $0 egress lo --leave; python3 $0 ingress lo & \
+               python3 $0 xdp lo & python3 -c \"$1\" & wait";
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--pid", "--fork", "--kill-child=KILL", "sh", "-c", all, program]);
+    let mut begun = command.arg(CAPTURE).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(begun.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let said: Vec<String> = lines.take(4).collect();
+    let net = NetSource::Process(begun.id());
+    let hosts = vec![Host { name: "near".to_owned(), net }];
+    let sampler = Sampler::start(Config { budget: true, hosts, ..Config::new(Instant::now()) });
+    let probes = sampler.stop();
+    begun.kill().unwrap();
+    begun.wait().unwrap();
+    if said != ["there"; 4] {
+        return println!("NOT RUN: {said:?}");
+    }
+    let keys = |table: &str| -> Vec<&str> {
+        probes.tables[table].rows.iter().map(|(key, _)| key.as_str()).collect()
+    };
+    let is_there = |begin: &str, end: &str| {
+        let found = keys("classifiers");
+        let is_it = |key: &&str| {
+            key.trim_end_matches(|one: char| one.is_ascii_digit()).ends_with(end)
+                && key.starts_with(&format!("{begin} at near/lo: program "))
+        };
+        assert!(found.iter().any(is_it), "{begin}: {found:?}");
+    };
+    is_there("tcx ingress", " rounds, held by python3/");
+    is_there("XDP", " rounds, held by python3/");
+    is_there("tcx egress", " rounds");
+    assert!(matches!(keys("captures")[..], [one] if one.starts_with("python3/")));
 }

@@ -112,7 +112,7 @@ const PARTS: &[(&str, &[&str])] = &[
         &["packet_rcv", "tpacket_rcv", "packet_rcv_fanout", "dev_queue_xmit_nit"],
     ),
     (
-        "classifier_time_share",
+        CLASSIFYING,
         &[
             "tcf_classify",
             "tc_run",
@@ -153,6 +153,9 @@ const INTERRUPTED: &str = "interrupted_time_share";
 /// The feature of writing to a disk, which others do.
 const OF_ANYBODY: &str = "writing_time_share";
 
+/// The feature of classifiers and BPF programs that look at packets.
+const CLASSIFYING: &str = "classifier_time_share";
+
 /// Samples of CPUs at work below which nothing is said.
 const SAMPLES_LEAST: u64 = 20;
 /// Share of lost samples above which nothing is said: the stacks of a run's beginning have filled
@@ -184,7 +187,8 @@ pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
                 INTERRUPTED => is_in(one, RECEIVING) && ends.contains(&one.process()),
                 _ => true,
             };
-            is_of_it && is_in(one, functions)
+            let calls_a_program = *feature == CLASSIFYING && is_in_hook(one);
+            is_of_it && (is_in(one, functions) || calls_a_program)
         });
         if all >= SAMPLES_LEAST {
             seen.put(*feature, part as f64 / all as f64, distance::MACHINE);
@@ -216,6 +220,16 @@ fn is_in(one: &StackRecord, functions: &[&str]) -> bool {
         functions.contains(&name.rsplit("::").next().unwrap_or(name))
     };
     one.stack.iter().any(named)
+}
+
+/// Returns true when a BPF program is on a stack that packets come by: one of tcx is called by what
+/// takes packets in or sends them, one of XDP by its driver. The kernel's compiler puts a suffix
+/// behind the names of some.
+fn is_in_hook(one: &StackRecord) -> bool {
+    const CALLERS: [&str; 2] = ["__netif_receive_skb_core", "__dev_queue_xmit"];
+    let calls =
+        |name: &str| name.contains("xdp") || CALLERS.iter().any(|one| name.starts_with(one));
+    one.stack.windows(2).any(|pair| pair[1].starts_with("bpf_prog_") && calls(&pair[0]))
 }
 
 /// The role of the process that a stack belongs to.
@@ -320,6 +334,15 @@ mod tests {
         activity.profile.push(stack("p std::sys::sync::mutex::futex::Mutex::lock_contended", 100));
         assert_eq!(of(&run, "program_lock_time_share"), Some(0.5));
         assert_eq!(of(&run, "allocator_time_share"), Some(0.0));
+        // A program of tcx, and one of XDP; a filter of system calls is on no packet's way.
+        let hooks = [
+            "idle __netif_receive_skb_core.constprop.0_[k] bpf_prog_1_tcx_[k]",
+            "idle veth_xdp_rcv_skb_[k] bpf_prog_2_drop_[k] bpf_map_lookup_elem_[k]",
+            "p __seccomp_filter_[k] bpf_prog_3_[k]",
+        ];
+        let mut with = run.clone();
+        with.probes.kernel.as_mut().unwrap().profile.extend(hooks.map(|one| stack(one, 25)));
+        assert_eq!(of(&with, "classifier_time_share"), Some(50.0 / 275.0));
         // Spins for the queue of a CPU, or for one's own socket, are nobody's in particular, and
         // others' work is not the ends'.
         let activity = run.probes.kernel.as_mut().unwrap();

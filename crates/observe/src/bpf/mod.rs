@@ -40,7 +40,7 @@ pub use counters::{Counter, Counters, VECTORS};
 pub use histogram::{BUCKETS, Histogram, Place};
 #[cfg(target_arch = "x86_64")]
 pub use kernel::{Budget, Opened};
-pub use kernel::{Kernel, count_costs, packet_programs};
+pub use kernel::{Kernel, count_costs, packet_programs, tcx_programs};
 #[cfg(not(target_arch = "x86_64"))]
 pub use no_budget::{Budget, Opened};
 pub use program::Program;

@@ -97,3 +97,8 @@ pub fn count_costs() -> Result<OwnedFd, Absent> {
 pub fn packet_programs() -> Vec<LoadedProgram> {
     Vec::new()
 }
+
+/// Returns none.
+pub fn tcx_programs(_: &str) -> Vec<(&'static str, u32)> {
+    Vec::new()
+}

@@ -1,17 +1,18 @@
-//! Sockets that take copies of the hosts' packets, and XDP programs, filters of tc(8) and BPF
-//! programs of control groups that look at them, each with who has it.
+//! Sockets that take copies of the hosts' packets, and XDP programs, filters of tc(8), programs at
+//! tcx hooks and those of control groups that look at them, each with who has it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 
 use millstream_foreign::{read, read_name};
-use millstream_netlink::{Classifier, Netlink};
+use millstream_netlink::{Classifier, Interface, Netlink};
 use millstream_record::{Column, Key, Kind as ColumnKind, Probes, Table};
 
-use super::host::inside;
+use super::host::{in_namespace, inside};
 use super::owners::{descriptors_of, socket};
 use super::{Absent, Host, Kind, Probe, ProcFile, Turn, limits};
-use crate::bpf::{LoadedProgram, packet_programs};
+use crate::bpf::{LoadedProgram, packet_programs, tcx_programs};
 
 pub(super) const KIND: Kind = Kind {
     name: "attached",
@@ -45,19 +46,41 @@ struct OneHost {
     name: String,
     packet_sockets: ProcFile,
     netlink: Netlink,
+    /// Its network namespace.
+    namespace: File,
 }
 
 impl OneHost {
     fn open(host: &Host) -> Result<Self, Absent> {
         inside(&host.net, || {
-            let netlink = Netlink::route();
+            let namespace = File::open("/proc/thread-self/ns/net");
             Ok(Self {
                 name: host.name.clone(),
                 packet_sockets: ProcFile::open("/proc/thread-self/net/packet")?,
-                netlink: netlink.map_err(|error| Absent(format!("rtnetlink: {error}")))?,
+                netlink: Netlink::route().map_err(|error| of_netlink(&error))?,
+                namespace: namespace.map_err(|error| Absent(format!("namespace: {error}")))?,
             })
         })
     }
+
+    /// Returns the programs at tcx hooks, of which rtnetlink does not tell: the place and the
+    /// number of each. None where its namespace may not be entered.
+    fn at_hooks(&mut self) -> Result<Vec<(String, u32)>, Absent> {
+        let interfaces = self.netlink.interfaces().map_err(|error| of_netlink(&error))?;
+        let (name, path) = (&self.name, format!("/proc/self/fd/{}", self.namespace.as_raw_fd()));
+        let programs = in_namespace(path.as_ref(), || {
+            let at = |Interface { name: interface, .. }| {
+                let found = tcx_programs(&interface).into_iter();
+                found.map(move |(hook, one)| (format!("tcx {hook} at {name}/{interface}"), one))
+            };
+            Ok(interfaces.into_iter().flat_map(at).collect())
+        });
+        Ok(programs.unwrap_or_default())
+    }
+}
+
+fn of_netlink(error: &std::io::Error) -> Absent {
+    Absent(format!("rtnetlink: {error}"))
 }
 
 /// The processes that have packet sockets and BPF programs.
@@ -98,9 +121,9 @@ impl Holders {
         };
         let Some(program) = value("prog_id").and_then(|number| number.parse().ok()) else { return };
         self.programs.entry(program).or_default().insert(process);
-        let kind = value("link_type").filter(|kind| ["tcx", "netkit"].contains(kind));
-        if let Some((kind, interface)) = kind.zip(value("ifindex")) {
-            self.linked.insert(program, format!("{kind} at interface number {interface}"));
+        let is_netkit = value("link_type") == Some("netkit");
+        if let Some(interface) = value("ifindex").filter(|_| is_netkit) {
+            self.linked.insert(program, format!("netkit at interface number {interface}"));
         }
     }
 
@@ -138,7 +161,7 @@ impl Probe for Attached {
                 }
             }
             let found = host.netlink.classifiers();
-            let found = found.map_err(|error| Absent(format!("rtnetlink: {error}")))?;
+            let found = found.map_err(|error| of_netlink(&error))?;
             for (Classifier { interface, kind, program }, count) in found {
                 let place = format!("{kind} at {}/{interface}", host.name);
                 let key = match program {
@@ -146,6 +169,9 @@ impl Probe for Attached {
                     None => place,
                 };
                 self.classifiers.insert(key, count);
+            }
+            for (place, program) in host.at_hooks()? {
+                self.classifiers.insert(format!("{place}: {}", holders.say(program, &loaded)), 1);
             }
         }
         for one in &loaded {
@@ -216,10 +242,11 @@ mod tests {
     fn a_program_is_told_by_its_name_and_by_who_holds_it() {
         let mut holders = Holders::default();
         let own = std::process::id();
-        holders.add(own, "pos:\t0\nlink_type:\ttcx\nlink_id:\t3\nprog_id:\t12\nifindex:\t2\n");
+        let of_link = "pos:\t0\nlink_type:\tnetkit\nlink_id:\t3\nprog_id:\t12\nifindex:\t2\n";
+        holders.add(own, of_link);
         holders.add(own, "pos:\t0\nprog_type:\t6\nprog_id:\t14\n");
         holders.add(own, "pos:\t0\nmap_type:\t2\n");
-        assert_eq!(holders.linked, [(12, "tcx at interface number 2".to_owned())].into());
+        assert_eq!(holders.linked, [(12, "netkit at interface number 2".to_owned())].into());
         let one = |number, name: &str| LoadedProgram {
             number,
             name: name.to_owned(),

@@ -1,6 +1,6 @@
 //! The programs that are loaded, of whoever has loaded them.
 
-use aya::programs::loaded_programs;
+use aya::programs::{SchedClassifier, TcAttachType, loaded_programs};
 
 use crate::bpf::LoadedProgram;
 
@@ -21,4 +21,15 @@ pub fn packet_programs() -> Vec<LoadedProgram> {
         })
     });
     known.collect()
+}
+
+/// Returns the programs at the tcx hooks of an interface of the namespace that the calling thread
+/// is in: the hook and the number of each. None where they may not be asked for.
+pub fn tcx_programs(interface: &str) -> Vec<(&'static str, u32)> {
+    let hooks = [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)];
+    let at = |(name, hook)| {
+        let found = SchedClassifier::query_tcx(interface, hook);
+        found.into_iter().flat_map(|(_, all)| all).map(move |one| (name, one.id()))
+    };
+    hooks.into_iter().flat_map(at).collect()
 }

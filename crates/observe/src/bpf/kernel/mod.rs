@@ -26,7 +26,7 @@ pub use self::budget::Budget;
 use self::functions::offsets;
 use self::histograms::FIRST_FUNCTION;
 use self::lists::Taken;
-pub use self::loaded::packet_programs;
+pub use self::loaded::{packet_programs, tcx_programs};
 #[cfg(target_arch = "x86_64")]
 pub use self::opened::Opened;
 use self::windows::Windows;
