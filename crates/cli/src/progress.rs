@@ -95,6 +95,8 @@ impl Progress {
     /// Shows that a run has ended.
     pub fn run_ended(&mut self, run: &RunRecord) {
         self.done += 1;
+        // One that was made again is one more than was planned.
+        self.total = self.total.max(self.done);
         if let Ok(mut pace) = self.pace.lock() {
             pace.left = self.total - self.done;
             pace.finished += 1;
@@ -162,6 +164,16 @@ mod tests {
         assert_eq!(pace.left_s(), 14.0);
         pace.left = 0;
         assert_eq!(pace.left_s(), 0.0);
+    }
+
+    #[test]
+    fn there_may_be_more_runs_than_were_planned() {
+        let mut progress = Progress::new(1.0);
+        progress.begin("x", 1);
+        for _ in 0..2 {
+            progress.run_ended(&RunRecord::new("x"));
+        }
+        assert_eq!((progress.done, progress.total), (2, 2));
     }
 
     #[test]
