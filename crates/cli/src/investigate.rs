@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
-use millstream_foreign::{command, lines};
+use millstream_foreign::command;
 use millstream_lab::investigate::{
     CommandRuns, CommandSubject, Figure, Investigation, Options, OtherEnd, WorkloadSubject,
     investigate as find, known_figure, tried,
@@ -16,7 +16,6 @@ use millstream_lab::investigate::{
 use millstream_lab::runner::{self, Interrupt, Setting};
 use millstream_plan::{Definition, Overrides, is_name, shuffle_seed};
 use millstream_record::error::Error;
-use millstream_record::own_folder::file_name;
 use millstream_record::store::Location;
 
 use crate::ends::{Ends, Server};
@@ -329,12 +328,8 @@ fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result
     page.map(|_| ExitCode::SUCCESS)
 }
 
-/// Writes the page into a folder, which is made where it is not there; a page that is there is
-/// replaced whole.
+/// Writes the page into a folder.
 pub fn write_page(folder: &Path, found: &Investigation) -> Result<PathBuf, Error> {
     let name = found.experiments.first().map_or("investigation", String::as_str);
-    let page = folder.join(format!("{}-investigation.html", file_name(name)));
-    fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
-    let html = found.html();
-    output::write_whole(&page, lines(html.as_bytes()).as_bytes()).map(|()| page)
+    output::page_into(folder, &format!("{name}-investigation"), &found.html())
 }

@@ -21,10 +21,15 @@ pub fn write_page(
     report: &Report<'_>,
 ) -> Result<PathBuf, Error> {
     let html = report.html().map_err(|error| Error::Store(error.to_string()))?;
+    page_into(folder, &experiment.id, &html)
+}
+
+/// Writes a page into a folder, which is made where it is not there; a page of this name that is
+/// there is replaced whole.
+pub fn page_into(folder: &Path, name: &str, html: &str) -> Result<PathBuf, Error> {
     fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
-    let path = folder.join(format!("{}.html", file_name(&experiment.id)));
-    write_whole(&path, lines(html.as_bytes()).as_bytes())?;
-    Ok(path)
+    let path = folder.join(format!("{}.html", file_name(name)));
+    write_whole(&path, lines(html.as_bytes()).as_bytes()).map(|()| path)
 }
 
 /// Writes the runs, one JSON object per line; `-` is the standard output.

@@ -2,11 +2,12 @@
 //! how long the packets of one flow are in each stage; with `--udp-path` what a datagram costs on
 //! its way to the link.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::udp_path::{self, PAYLOAD_BYTES, Stage as PathStage, Way};
 use millstream_live::{Kind, Snapshot};
+use millstream_lab::udp_path::{self, PAYLOAD_BYTES};
 use millstream_record::error::Error;
 use serde_json::{Value, json};
 
@@ -17,7 +18,8 @@ use super::flow_stages::Counted;
 use super::histogram::Histogram;
 use super::traced::Sampling;
 use super::{Which, engines, unreadable};
-use crate::output::{out, out_json, say};
+use crate::output::{full_path, out, out_json, page_into, say};
+use crate::prepare::Made;
 use crate::values::{seconds, whole};
 
 /// For `stages --help`.
@@ -30,7 +32,8 @@ each stage of their way (docs/trace.md). Up to eight flows can be looked at at o
 or others have asked for more packets, --sample is not heard; the first line says one packet in how many it was.
 
 With --udp-path no engine is looked at: datagrams are sent here, to one peer and to many, by 1, 2 and 4 threads as far as
-there are CPUs, and come back at each stage (docs/udp-path.md). The kernel's side is measured for root, with `ip`.";
+there are CPUs, and come back at each stage (docs/udp-path.md). The kernel's side is measured for root, with `ip`.
+--out writes udp-path.html, with a bar for each stage; one that is there is replaced.";
 
 /// Arguments of `stages`.
 #[derive(Debug, Args)]
@@ -53,6 +56,9 @@ pub struct Stages {
     /// Measure the way with N routes, too
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>, requires = "udp_path")]
     routes: usize,
+    /// Write a page of the way into DIR, too, with a bar for each stage
+    #[arg(long, value_name = "DIR", requires = "udp_path")]
+    out: Option<PathBuf>,
     /// As one JSON object
     #[arg(long)]
     json: bool,
@@ -84,13 +90,7 @@ fn seen(now: &Snapshot) -> Vec<Stage<'_>> {
 /// Shows them.
 pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
     if arguments.udp_path {
-        let ways =
-            udp_path::measure(arguments.routes, &mut |line| say(format_args!("note: {line}")))?;
-        match arguments.json {
-            true => out_json(json!({ "payload_bytes": PAYLOAD_BYTES, "ways": ways }))?,
-            false => out(&table_of(&ways))?,
-        }
-        return Ok(ExitCode::SUCCESS);
+        return udp_path(arguments);
     }
     if let Some(flow) = &arguments.flow {
         let segment = engines::one_that(arguments.which.place(), |one| has_socket(one, flow))?;
@@ -114,6 +114,23 @@ pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
         let histograms = all_histograms(&now).map(|one| one.text());
         out(&(times(&now) + &histograms.collect::<String>()))
     })
+}
+
+/// Measures the way of a datagram and shows it; the page, too, where there is a folder for it.
+fn udp_path(arguments: &Stages) -> Result<ExitCode, Error> {
+    let mut made = Made::default();
+    arguments.out.as_deref().map_or(Ok(()), |folder| made.page_folder(folder))?;
+    let mut tell = |line: &str| say(format_args!("note: {line}"));
+    let ways = udp_path::measure(arguments.routes, &mut tell)?;
+    match arguments.json {
+        true => out_json(json!({ "payload_bytes": PAYLOAD_BYTES, "ways": ways }))?,
+        false => out(&udp_path::frame(&ways).text())?,
+    }
+    if let Some(folder) = &arguments.out {
+        let page = page_into(folder, "udp-path", &udp_path::frame(&ways).page())?;
+        say(format_args!("Page: {}", full_path(&page)));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn as_json(id: &str, now: &Snapshot) -> Value {
@@ -156,26 +173,6 @@ fn times(now: &Snapshot) -> String {
         ]);
     }
     columns(&[Left, Right, Right, Right, Right, Right], &rows)
-}
-
-/// Returns the nanoseconds of each stage of a datagram's way, alone.
-fn table_of(ways: &[Way]) -> String {
-    let stages = PathStage::ALL.map(|stage| format!("{stage:?}").to_lowercase());
-    let head = ["side", "threads", "routes", "peers"].map(str::to_owned);
-    let mut rows = vec![[&head[..], &stages, &["all".to_owned()]].concat()];
-    rows.extend(ways.iter().map(|way| {
-        let of = |stage: PathStage| {
-            let found = way.stages.iter().find(|(one, _)| *one == stage);
-            // A difference of two figures that are alike may be below zero.
-            found.map_or_else(|| "-".to_owned(), |(_, ns)| format!("{:.0}", ns.max(0.0)))
-        };
-        let numbers = [way.threads, way.routes, way.peers].map(|number| number.to_string());
-        let all = format!("{:.0}", way.total_ns);
-        [&[way.side.to_owned()][..], &numbers, &PathStage::ALL.map(of), &[all]].concat()
-    }));
-    let sides = [vec![Left], vec![Right; head.len() + stages.len()]].concat();
-    let title = format!("{PAYLOAD_BYTES} bytes of data; ns of each stage\n");
-    title + &columns(&sides, &rows)
 }
 
 /// Returns the histograms that the engine publishes.

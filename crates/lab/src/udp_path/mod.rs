@@ -7,6 +7,7 @@
 
 mod kernel;
 mod ours;
+mod sections;
 
 use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 use kernel::Kernel;
 use ours::Ours;
+pub use sections::frame;
 
 /// Bytes of each datagram's data.
 pub const PAYLOAD_BYTES: usize = 64;
@@ -62,6 +64,10 @@ impl Stage {
     /// All of them, in the order of a table.
     pub const ALL: [Self; 6] =
         [Self::Call, Self::Allocation, Self::Copy, Self::Route, Self::Headers, Self::Link];
+
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
 }
 
 /// The figures of one side.
@@ -79,6 +85,14 @@ pub struct Way {
     pub stages: Vec<(Stage, f64)>,
     /// Their sum.
     pub total_ns: f64,
+}
+
+impl Way {
+    /// Returns the nanoseconds of a stage alone, where it was measured. A difference of two figures
+    /// that are alike may be below zero.
+    fn ns(&self, stage: Stage) -> Option<f64> {
+        self.stages.iter().find(|(one, _)| *one == stage).map(|(_, ns)| ns.max(0.0))
+    }
 }
 
 /// One side of a case, in one thread.
