@@ -129,7 +129,7 @@ pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
     if arguments.json {
         return arguments
             .again
-            .look(segments, |id, before, now| out_json(as_json(id, &grown(before, now), now)));
+            .look(segments, |id, before, now| out_json(as_json(id, before, now)));
     }
     if arguments.again.interval.is_none() && arguments.again.count.is_none() {
         return arguments.again.look(segments, |id, _, now| {
@@ -140,10 +140,15 @@ pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
     intervals(arguments, segments)
 }
 
-fn as_json(id: &str, (rows, total, drops): &(Vec<Row>, Row, u64), now: &Snapshot) -> Value {
+/// Returns a look as an object. The first one counts since the engine began, for no `seconds`.
+fn as_json(id: &str, before: Option<&Snapshot>, now: &Snapshot) -> Value {
+    let (rows, total, drops) = grown(before, now);
+    let seconds = before.map(|before| now.time_ns.saturating_sub(before.time_ns) as f64 / 1e9);
     let rows: Vec<Value> = rows.iter().map(Row::json).collect();
-    let (time_ns, total) = (now.time_ns, total.json());
-    json!({ "engine": id, "time_ns": time_ns, "links": rows, "total": total, "drops": drops })
+    json!({
+        "engine": id, "time_ns": now.time_ns, "seconds": seconds, "links": rows, "total": total.json(),
+        "drops": drops,
+    })
 }
 
 /// Returns a line for each link, and one for all.
@@ -167,9 +172,8 @@ fn intervals(arguments: &Netstat, segments: Vec<Segment>) -> Result<ExitCode, Er
     let (mut line, several) = (0, segments.len() > 1);
     let mut log = arguments.log.as_deref().map(Log::open).transpose()?;
     arguments.again.look(segments, |id, before, now| {
-        let all = grown(before, now);
-        log.as_mut().map_or(Ok(()), |log| log.add(as_json(id, &all, now)))?;
-        let (rows, total, drops) = all;
+        log.as_mut().map_or(Ok(()), |log| log.add(as_json(id, before, now)))?;
+        let (rows, total, drops) = grown(before, now);
         let wanted = arguments.link.as_deref();
         let shown = rows.iter().find(|row| wanted.is_none_or(|name| row.link.1 == name));
         let Some(shown) = shown.or((wanted.is_none()).then_some(&total)) else {

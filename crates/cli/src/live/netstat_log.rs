@@ -62,20 +62,25 @@ struct Stretch {
 pub fn bursts(path: &Path) -> Result<String, Error> {
     let name = path.display().to_string();
     let mut lines = BufReader::new(File::open(path).map_err(Error::file(&name))?);
-    let (mut engines, mut line) = (BTreeMap::<String, Vec<[f64; 3]>>::new(), Vec::new());
+    let (mut engines, mut line) = (BTreeMap::<String, Vec<Interval>>::new(), Vec::new());
     while lines.read_until(b'\n', &mut line).map_err(Error::file(&name))? != 0 {
         let look: Value = serde_json::from_str(&to_parse(&line))
             .map_err(|_| Error::Refused(format!("{name}: a line is no look of netstat --log")))?;
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);
         let (total, engine) = (&look["total"], look["engine"].as_str().unwrap_or("-"));
-        let packets = number(&total["rx_packets"]) + number(&total["tx_packets"]);
-        let seen = [number(&look["time_ns"]) / 1e9, packets, number(&look["drops"])];
-        engines.entry(shown(engine)).or_default().push(seen);
+        let interval = Interval {
+            end_s: number(&look["time_ns"]) / 1e9,
+            seconds: number(&look["seconds"]),
+            packets: number(&total["rx_packets"]) + number(&total["tx_packets"]),
+            drops: number(&look["drops"]),
+        };
+        // The first look, after which a log may have begun again, is of no interval.
+        let intervals = engines.entry(shown(engine)).or_default();
+        intervals.extend((interval.seconds > 0.0).then_some(interval));
         line.clear();
     }
     let mut text = String::new();
-    for (engine, looks) in engines {
-        let intervals = intervals(&looks);
+    for (engine, intervals) in engines {
         let rates: Vec<f64> = intervals.iter().map(|one| one.rate()).collect();
         let middle = median(&rates).unwrap_or(0.0);
         text += &format!("{engine}: {} intervals, median {middle:.0} packets/s\n", rates.len());
@@ -94,19 +99,6 @@ pub fn bursts(path: &Path) -> Result<String, Error> {
         text += &columns(&[Left, Right, Right, Right, Right, Right], &rows);
     }
     Ok(text)
-}
-
-/// Returns the intervals between looks. The first look counts from the begin of the engine on.
-fn intervals(looks: &[[f64; 3]]) -> Vec<Interval> {
-    let pairs = looks.windows(2).filter(|pair| pair[1][0] > pair[0][0]);
-    pairs
-        .map(|pair| Interval {
-            end_s: pair[1][0],
-            seconds: pair[1][0] - pair[0][0],
-            packets: pair[1][1],
-            drops: pair[1][2],
-        })
-        .collect()
 }
 
 /// Returns the stretches that are far from the median, in their order.
@@ -145,10 +137,13 @@ mod tests {
             90.. => 2_000.0,
             _ => 20_000.0,
         };
-        let looks: Vec<[f64; 3]> =
-            (-1..100).map(|at| [f64::from(at + 1), rate(at), f64::from(at == 41)]).collect();
-        let intervals = intervals(&looks);
-        assert_eq!(intervals.len(), 100);
+        let interval = |at: i32| Interval {
+            end_s: f64::from(at + 1),
+            seconds: 1.0,
+            packets: rate(at),
+            drops: f64::from(at == 41),
+        };
+        let intervals: Vec<Interval> = (0..100).map(interval).collect();
         let found = stretches(&intervals, 20_000.0);
         let said: Vec<_> = (found.iter())
             .map(|one| (one.is_burst, one.from_s, one.all.seconds, one.all.rate(), one.all.drops))

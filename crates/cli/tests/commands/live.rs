@@ -145,6 +145,16 @@ fn each_command_shows_the_engine_as_text_and_as_json() {
     let text = world.text(&["netstat", "-i", "0.02", "-n", "3"]);
     assert_eq!(text.lines().count(), 5, "{text}");
     assert!(world.text(&["netstat"]).contains("total"));
+    let log = world.directory.join("log");
+    let log = log.to_str().unwrap();
+    world.text(&["netstat", "-i", "0.02", "-n", "3", "--log", log]);
+    world.text(&["netstat", "-i", "0.02", "-n", "2", "--log", log]);
+    let looks = fs::read_to_string(log).unwrap();
+    assert_eq!(looks.lines().count(), 5, "{looks}");
+    // The first look of either is since the engine began, and no burst.
+    let bursts = world.text(&["netstat", "--bursts", log]);
+    assert!(bursts.starts_with("looked-at-") && bursts.contains(": 3 intervals, "), "{bursts}");
+    fs::remove_file(log).unwrap();
     let netstat = world.json(&["netstat", "looked-at", "--json"]);
     assert_eq!(netstat["links"][0]["rx_packets"], 1, "{netstat}");
 
