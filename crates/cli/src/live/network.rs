@@ -129,7 +129,7 @@ fn armed(lines: &[Record], verbose: bool) -> Result<(), Error> {
     out(&format!("\n{}", columns(&[Left, Left, Right], &rows)))
 }
 
-/// Shows the links: a table of all, one of every further value that is not 0 for each of them, and
+/// Shows the links: a table of all, one of every further value with a column for each of them, and
 /// their prefixes.
 pub fn links(arguments: &One) -> Result<ExitCode, Error> {
     answer(&arguments.which, arguments.json, "links", |lines| {
@@ -159,23 +159,35 @@ pub fn links(arguments: &One) -> Result<ExitCode, Error> {
             "drops",
         ];
         let of = |kind: &'static str| lines.iter().filter(move |line| line.kind == kind);
-        let (mut rows, mut others) = (vec![row(HEADS)], vec![row(["link", "value", ""])]);
+        let (mut rows, mut further) = (vec![row(HEADS)], Vec::<&str>::new());
         for line in of("link") {
             let mut cells: Vec<String> = KEYS.map(|key| shown(line, key)).into();
             let drops = line.fields.iter().filter(|(key, _)| key.starts_with("drop_"));
             let drops: u64 = drops.filter_map(|(_, count)| count.parse::<u64>().ok()).sum();
             cells.push(drops.to_string());
             rows.push(cells);
-            let more = line.fields.iter().filter(|(key, value)| {
-                !KEYS.contains(&key.as_str()) && key != "link" && value != "0"
-            });
-            others.extend(more.map(|(key, value)| row([&shown(line, "name"), key, value])));
+            for (key, _) in line.fields.iter().filter(|(key, _)| key != "link") {
+                if !KEYS.contains(&key.as_str()) && !further.contains(&key.as_str()) {
+                    further.push(key);
+                }
+            }
         }
         let sides = [&[Left, Left][..], &[Right; 9]].concat();
         out(&columns(&sides, &rows))?;
-        if others.len() > 1 {
-            out(&format!("\n{}", columns(&[Left, Left, Right], &others)))?;
-        }
+        let each = |first: &str, cell: &dyn Fn(&Record) -> String| {
+            std::iter::once(first.to_owned()).chain(of("link").map(cell)).collect::<Vec<_>>()
+        };
+        let mut values = vec![each("value", &|line| shown(line, "name"))];
+        values.extend(further.into_iter().map(|key| {
+            // A link names the causes alone by which it has dropped something.
+            let is_counted = key.starts_with("drop_");
+            each(key, &|line| match line.get(key) {
+                None if is_counted => "0".to_owned(),
+                _ => shown(line, key),
+            })
+        }));
+        let sides = [vec![Left], vec![Right; of("link").count()]].concat();
+        out(&format!("\n{}", columns(&sides, &values)))?;
         of("prefix").try_for_each(|line| out(&plain(line)))
     })
 }
@@ -225,9 +237,9 @@ pub fn all(engine: &str, name: &str, lines: &[Record]) -> Value {
     Value::Object(answer)
 }
 
-/// Returns a line with all its fields, those of 0 left out.
+/// Returns a line with all its fields.
 fn plain(line: &Record) -> String {
-    let fields = line.fields.iter().filter(|(_, value)| value != "0");
+    let fields = line.fields.iter();
     let fields: Vec<String> = fields.map(|(key, value)| format!(" {key} {value}")).collect();
     format!("{}{}\n", line.kind, fields.concat())
 }

@@ -267,8 +267,12 @@ fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
     assert!(world.text(&["pool"]).contains("\ntcp-send "));
     let links = world.text(&["links"]);
     assert!(links.starts_with("link ") && links.lines().nth(1).unwrap().contains(" 0 "), "{links}");
+    // What was counted and came to nothing is a zero: of the pair, and of the loopback.
+    let calls = links.lines().find(|line| line.starts_with("rx_syscalls ")).unwrap();
+    assert_eq!(calls.split_whitespace().collect::<Vec<_>>(), ["rx_syscalls", "0", "0"], "{links}");
     let text = world.text(&["neigh"]);
     assert!(text.contains("10.9.0.2") && text.contains("INCOMPLETE"), "{text}");
+    assert!(text.contains("neighbors entries 1 ") && text.contains(" evicted 0 "), "{text}");
     // The SYN, and those that came after it on a busy machine.
     let neighbors = world.json(&["neigh", "--json"]);
     assert!(neighbors["neigh"][0]["pending_packets"].as_u64() >= Some(1), "{neighbors}");
