@@ -99,7 +99,8 @@ fn show_segment(line: &Record, text: &mut String) {
 pub struct Census {
     #[command(flatten)]
     which: Which,
-    /// Each size by itself, with the references to the frame: a table, the most frequent first
+    /// Each size by itself, with the references to the frame and where in it is read next: a table,
+    /// the most frequent first
     #[arg(short = 'x', long)]
     exact: bool,
     /// As one JSON object
@@ -126,14 +127,16 @@ fn exact(lines: &[Record]) -> Result<(), Error> {
     let of = |kind: &'static str| lines.iter().filter(move |line| line.kind == kind);
     let mut all: Vec<&Record> = of("exact").collect();
     all.sort_by_key(|line| Reverse(line.number("count")));
-    let mut rows = vec![row(["side", "payload", "held", "references", "count"])];
-    let keys = ["side", "payload_bytes", "held_bytes", "references", "count"];
-    rows.extend(all.iter().map(|line| keys.map(|key| shown(line, key)).into()));
+    let mut rows = vec![row(["side", "payload", "held", "references", "read from", "to", "count"])];
+    let offsets = ["least_offset_bytes", "most_offset_bytes"];
+    let keys = [&["side", "payload_bytes", "held_bytes", "references"][..], &offsets, &["count"]];
+    let keys = keys.concat();
+    rows.extend(all.iter().map(|line| keys.iter().map(|key| shown(line, key)).collect()));
     let others: u64 = of("exact_others").filter_map(|line| line.number("count")).sum();
     if others != 0 {
-        rows.push(row(["", "", "", "others", &others.to_string()]));
+        rows.push(row(["", "", "", "", "", "others", &others.to_string()]));
     }
-    out(&format!("\n{}", columns(&[Left, Right, Right, Right, Right], &rows)))
+    out(&format!("\n{}", columns(&[&[Left][..], &[Right; 6]].concat(), &rows)))
 }
 
 /// The number of pieces by size.

@@ -308,11 +308,12 @@ fn datagrams_that_wait_are_told_and_counted_too() {
     let mut engine = engine(None, None);
     let id = engine.sockets().udp_bind("0.0.0.0:9".parse().expect("an address")).expect("a socket");
     let from: std::net::SocketAddr = "10.9.0.2:9".parse().expect("an address");
-    // 1,200 of one size, and of each other size one; views of one frame are referred to together.
+    // 1,200 of one size, at four places of their frames, and of each other size one; views of one
+    // frame are referred to together.
     let mut shared = Vec::new();
     for number in 0..COUNT {
-        let bytes = vec![7; if number < 1200 { 100 } else { number }];
-        let packet = millstream_packet::Packet::from_slice(&engine.cx.pool, 0, &bytes);
+        let (size, at) = if number < 1200 { (100, number % 4) } else { (number, 0) };
+        let packet = millstream_packet::Packet::from_slice(&engine.cx.pool, at, &vec![7; size]);
         let packet = packet.expect("frames");
         if number == 1299 {
             shared.extend((0..2).map(|_| packet.view(&engine.cx.pool, 0, 9).expect("a view")));
@@ -335,13 +336,13 @@ fn datagrams_that_wait_are_told_and_counted_too() {
     assert_eq!(lines(&all, "sizes").next().expect("it").number("segments"), Some(COUNT as u64));
     assert!(all.len() >= COUNT / 512, "{} pages", all.len());
     let all = pages(&mut engine, "census -x");
-    let exact: Vec<[u64; 3]> = lines(&all, "exact")
-        .map(|one| {
-            ["payload_bytes", "references", "count"].map(|key| one.number(key).expect("a number"))
-        })
+    let keys = ["payload_bytes", "references", "least_offset_bytes", "most_offset_bytes", "count"];
+    let exact: Vec<[u64; 5]> = lines(&all, "exact")
+        .map(|one| keys.map(|key| one.number(key).expect("a number")))
         .collect();
-    let sizes = [[100, 1, 1200]].into_iter().chain((1200..1299).map(|size| [size, 1, 1]));
-    assert_eq!(exact, sizes.chain([[1299, 3, 1]]).collect::<Vec<_>>());
+    let sizes = [[100, 1, 0, 3, 1200]].into_iter();
+    let sizes = sizes.chain((1200..1299).map(|size| [size, 1, 0, 0, 1]));
+    assert_eq!(exact, sizes.chain([[1299, 3, 0, 0, 1]]).collect::<Vec<_>>());
     assert_eq!(lines(&all, "exact_others").next().and_then(|one| one.number("count")), Some(0));
 }
 

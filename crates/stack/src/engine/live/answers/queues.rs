@@ -76,29 +76,35 @@ impl Sizes {
     }
 }
 
-/// How often pieces were exactly of which size: by queue, payload, memory held and references to
-/// the frame.
+/// The queue of a piece, its payload, the memory that it holds, and references to its frame.
+type Size = (&'static str, usize, usize, u32);
+
+/// How often pieces were exactly of which size, with the least and the most bytes of their frames
+/// before what is read next.
 #[derive(Default)]
 struct Exact {
-    counts: BTreeMap<(&'static str, usize, usize, u32), u64>,
+    counts: BTreeMap<Size, (u64, [usize; 2])>,
     others: u64,
 }
 
 impl Exact {
     fn add(&mut self, side: &'static str, piece: &Piece) {
         let key = (side, piece.bytes, piece.held_bytes, piece.references);
-        let has_room = self.counts.len() < EXACT_SIZES;
+        let (at, has_room) = (piece.offset_bytes, self.counts.len() < EXACT_SIZES);
         match self.counts.entry(key) {
-            Entry::Occupied(mut count) => *count.get_mut() += 1,
-            Entry::Vacant(count) if has_room => drop(count.insert(1)),
+            Entry::Occupied(mut seen) => {
+                let (count, [least, most]) = seen.get_mut();
+                (*count, *least, *most) = (*count + 1, at.min(*least), at.max(*most));
+            }
+            Entry::Vacant(seen) if has_room => drop(seen.insert((1, [at; 2]))),
             Entry::Vacant(_) => self.others += 1,
         }
     }
 
     /// Writes what was counted and is not written yet, as far as the page has room.
     fn write(&mut self, page: &mut Page) -> Done {
-        while let Some((&(side, payload, held, references), &count)) = self.counts.first_key_value()
-        {
+        while let Some((&key, &(count, [least, most]))) = self.counts.first_key_value() {
+            let (side, payload, held, references) = key;
             if !page.is_left() {
                 return Done::More;
             }
@@ -106,7 +112,8 @@ impl Exact {
             self.counts.pop_first();
             let mut line = page.line("exact");
             line.put("side", side).put("payload_bytes", payload).put("held_bytes", held);
-            line.put("references", references).put("count", count);
+            line.put("references", references).put("least_offset_bytes", least);
+            line.put("most_offset_bytes", most).put("count", count);
             line.end();
         }
         let mut line = page.line("exact_others");
