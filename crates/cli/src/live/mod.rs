@@ -9,6 +9,7 @@ mod filter;
 mod flow_stages;
 mod histogram;
 mod http;
+mod kernel;
 mod metrics;
 mod netstat;
 mod netstat_log;

@@ -13,13 +13,14 @@ use millstream_record::error::Error;
 use super::ask::ask_all;
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, duration, row};
-use super::{Of, engines, unreadable};
+use super::{Of, engines, kernel, unreadable};
 use crate::output::{out, say, write_whole};
 
 /// For `snapshot --help`.
 pub const HELP: &str = "\
 Examples:
   millstream snapshot before.txt              # sockets, queues with each segment, timers, pool, drops, stages, routes
+  millstream ss -kp --from before.txt         # and the kernel's sockets
   millstream queue tcp0.0 -v --from before.txt
   millstream snapshot --compare before.txt after.txt
 
@@ -40,8 +41,18 @@ pub struct Snapshot {
 }
 
 /// Questions that every engine is asked; then the queues of each of its sockets.
-const QUESTIONS: [&str; 9] =
-    ["ss -a", "census", "census -x", "links", "pool", "neigh", "route", "groups", "timers -v"];
+const QUESTIONS: [&str; 10] = [
+    "ss -a",
+    "census",
+    "census -x",
+    "links",
+    "pool",
+    "neigh",
+    "route",
+    "groups",
+    "timers -v",
+    "thread",
+];
 
 /// The longest time that an engine may take for the next part of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -60,13 +71,14 @@ pub fn snapshot(arguments: &Snapshot) -> Result<ExitCode, Error> {
     let mut text = Vec::new();
     keep(&mut segments, &QUESTIONS, queue, PATIENCE, &mut text)
         .map_err(Error::host("keep what engines say"))?;
+    kernel::keep(&mut text);
     write_whole(file, &text)?;
     let (count, bytes) = (segments.len(), text.len());
     say(format_args!("{}: {count} engines, {bytes} bytes", file.display()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows of each engine that is in both what has changed.
+/// Shows of each engine that is in both what has changed, and of the kernel's sockets.
 fn compare(before: &PathBuf, after: &PathBuf, engine: Option<&str>) -> Result<ExitCode, Error> {
     let read = |path: &PathBuf| engines::meant(super::Place { engine, from: Some(path) });
     let (mut old, mut new) = (read(before)?, read(after)?);
@@ -82,6 +94,10 @@ fn compare(before: &PathBuf, after: &PathBuf, engine: Option<&str>) -> Result<Ex
         let published = |one: &mut Segment| one.read().map_err(|damage| unreadable(one, &damage));
         out(&values(&published(other)?, &published(one)?))?;
         out(&queues(&ask_all(other, "ss -a")?, &ask_all(one, "ss -a")?))?;
+    }
+    let of_kernel = queues(&kernel::kept(before)?, &kernel::kept(after)?);
+    if engine.is_none() && !of_kernel.is_empty() {
+        out(&format!("\nkernel{of_kernel}"))?;
     }
     match is_any {
         true => Ok(ExitCode::SUCCESS),

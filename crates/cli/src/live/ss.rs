@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use millstream_live::{Record, Segment};
-use millstream_observe::probe::{OwnedSocket, owned_sockets};
 use millstream_record::error::Error;
 use serde_json::Value;
 
@@ -14,6 +14,7 @@ use super::ask::{ask_all, object, shown};
 use super::columns::Side::{Left, Right};
 use super::columns::columns;
 use super::filter::{Filter, begins_filter};
+use super::kernel::{self, Names, OWNERS};
 use super::network::all;
 use super::{Of, Place, engines};
 use crate::output::{lines_of_json, out, out_json, say};
@@ -46,11 +47,11 @@ pub struct Ss {
     #[arg(short, long)]
     info: bool,
     /// The kernel's sockets, too, of every network namespace that can be entered
-    #[arg(short, long, conflicts_with = "from")]
+    #[arg(short, long)]
     kernel: bool,
-    /// The processes that have each socket, with its descriptor there, and those that have the
-    /// other end
-    #[arg(short, long, conflicts_with = "from")]
+    /// The processes that have each socket, with its descriptor there, or the thread of its engine,
+    /// and those that have the other end
+    #[arg(short, long)]
     processes: bool,
     /// The largest of this field first: recv_q, send_q, held_bytes or any that --info shows
     #[arg(long, value_name = "FIELD")]
@@ -72,8 +73,8 @@ const KERNEL: &str = "kernel";
 /// A socket, and where it is.
 struct Socket {
     of: String,
-    /// The process of an engine.
-    process: Option<u32>,
+    /// The process of an engine, and what is said of it behind its name.
+    owner: Option<(u32, String)>,
     record: Record,
 }
 
@@ -90,7 +91,7 @@ pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
     };
     let place = Place { engine, ..place };
     let filter = Filter::parse(&words.join(" ")).map_err(Error::Refused)?;
-    let (mut sockets, kernel) = (Vec::new(), kernel_sockets(arguments)?);
+    let (mut sockets, kernel) = (Vec::new(), kernel_sockets(arguments, place.from)?);
     let question = if arguments.all { "ss -a" } else { "ss" };
     let segments = match engines::meant(place) {
         Err(_) if arguments.kernel && engine.is_none() => Vec::new(),
@@ -100,7 +101,7 @@ pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
     let mut failed = None;
     for segment in &segments {
         match ask_all(segment, question) {
-            Ok(lines) => sockets.extend(lines.into_iter().map(|line| of_engine(segment, line))),
+            Ok(lines) => sockets.extend(of_engine(segment, lines, arguments.processes)),
             Err(error) if several => {
                 say(format_args!("note: {}: {error}", engines::id(segment)));
                 failed = Some(error);
@@ -114,12 +115,12 @@ pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
     if arguments.kernel {
         sockets.extend(kernel.iter().map(|one| Socket {
             of: KERNEL.to_owned(),
-            process: None,
-            record: of_kernel(one),
+            owner: None,
+            record: one.clone(),
         }));
     }
     if arguments.processes {
-        name_owners(&mut sockets, &kernel);
+        name_owners(&mut sockets, &kernel, place.from.is_some());
     }
     sockets.retain(|one| filter.takes(&one.record));
     if let Some(field) = &arguments.order {
@@ -133,8 +134,20 @@ pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
     show(arguments, &segments, sockets)
 }
 
-fn of_engine(segment: &Segment, record: Record) -> Socket {
-    Socket { of: engines::id(segment), process: Some(segment.header().pid), record }
+/// Returns the sockets of an engine, with its process and its thread or without.
+fn of_engine(
+    segment: &Segment,
+    lines: Vec<Record>,
+    with_owner: bool,
+) -> impl Iterator<Item = Socket> {
+    let (of, process) = (engines::id(segment), segment.header().pid);
+    let owner = with_owner.then(|| {
+        let thread = ask_all(segment, "thread").ok();
+        let thread = thread.and_then(|lines| lines.first()?.number("id"));
+        let thread = thread.map_or_else(String::new, |thread| format!("thread={thread},"));
+        (process, format!("({process},{thread}{of})"))
+    });
+    lines.into_iter().map(move |record| Socket { of: of.clone(), owner: owner.clone(), record })
 }
 
 /// Shows them: by engine, or all in one table where their order matters or the kernel's are among
@@ -224,98 +237,36 @@ fn table(sockets: &[Socket], arguments: &Ss, names_engine: bool) -> Result<(), E
     out(&whole)
 }
 
-/// Returns the kernel's sockets, where they are to be seen or may be other ends.
-fn kernel_sockets(arguments: &Ss) -> Result<Vec<OwnedSocket>, Error> {
-    match arguments.kernel || arguments.processes {
-        true => owned_sockets(arguments.processes).map_err(|why| Error::Refused(why.to_string())),
-        false => Ok(Vec::new()),
+/// Returns the kernel's sockets, where they are to be seen or may be other ends: those of now, or
+/// of a snapshot.
+fn kernel_sockets(arguments: &Ss, from: Option<&Path>) -> Result<Vec<Record>, Error> {
+    match (arguments.kernel || arguments.processes, from) {
+        (false, _) => Ok(Vec::new()),
+        (true, Some(file)) => kernel::kept(file),
+        (true, None) => kernel::sockets(arguments.processes),
     }
 }
 
-/// Returns a socket of the kernel with the names that those of engines have.
-fn of_kernel(one: &OwnedSocket) -> Record {
-    let socket = &one.socket;
-    let mut fields: Vec<(&str, String)> = vec![
-        ("id", format!("{}:{}", socket.protocol.name(), socket.inode)),
-        ("state", socket.state.name().to_owned()),
-        ("local", socket.local.to_string()),
-    ];
-    if socket.remote.port() != 0 {
-        fields.push(("remote", socket.remote.to_string()));
-    }
-    fields.push(("recv_q", socket.receive_queue.to_string()));
-    fields.push(("send_q", socket.send_queue.to_string()));
-    let (receive, send) = (socket.receive_memory, socket.send_memory);
-    let held = [receive, send].into_iter().flatten().map(|(held, _)| held).reduce(|a, b| a + b);
-    let numbers = [
-        ("held_bytes", held.map(u64::from)),
-        ("recv_limit_bytes", receive.map(|(_, limit)| limit.into())),
-        ("send_limit_bytes", send.map(|(_, limit)| limit.into())),
-        ("drops", socket.drops.map(u64::from)),
-        ("srtt_us", socket.tcp.map(|tcp| tcp.srtt_us.into())),
-        ("cwnd_bytes", socket.tcp.map(|tcp| tcp.congestion_window_bytes)),
-        ("bytes_acked", socket.tcp.map(|tcp| tcp.acked_bytes)),
-        ("bytes_received", socket.tcp.map(|tcp| tcp.received_bytes)),
-        ("retransmits", socket.tcp.map(|tcp| tcp.retransmits.into())),
-        ("namespace", Some(one.namespace)),
-    ];
-    let numbers = numbers.into_iter().filter_map(|(key, value)| Some((key, value?.to_string())));
-    fields.extend(numbers);
-    let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    Record { kind: "socket".to_owned(), fields }
-}
-
-/// The fields that say whose a socket is, and whose the other end.
-const OWNERS: [&str; 2] = ["processes", "other_end"];
-
-/// Adds to each socket the processes that have it, and those that have its other end.
-fn name_owners(sockets: &mut [Socket], kernel: &[OwnedSocket]) {
-    let mut names: HashMap<u32, String> = HashMap::new();
-    let mut named = |process: u32| -> String {
-        let read = || {
-            let path = format!("/proc/{process}/comm");
-            millstream_foreign::read_name(path).unwrap_or_else(|_| "-".to_owned())
-        };
-        format!("{}({process}", names.entry(process).or_insert_with(read))
-    };
-    // By both ends, of which one is an address of the kernel and the other of an engine.
-    let mut by_ends: HashMap<(String, String), String> = HashMap::new();
-    for one in kernel {
-        let owner = |owner: &(u32, u32)| format!("{},fd={})", named(owner.0), owner.1);
-        let owners: Vec<String> = one.owners.iter().map(owner).collect();
-        let ends = (one.socket.local.to_string(), one.socket.remote.to_string());
-        by_ends.insert(ends, owners.join(" "));
+/// Adds to each socket of an engine its process and thread, and to all sockets the processes that
+/// have the other end. A snapshot has no names of the processes of engines.
+fn name_owners(sockets: &mut [Socket], kernel: &[Record], is_kept: bool) {
+    let mut names = Names::default();
+    for one in sockets.iter_mut() {
+        if let Some((process, behind)) = &one.owner {
+            let name = if is_kept { "-" } else { names.of(*process) };
+            one.record.fields.push((OWNERS[0].to_owned(), format!("{name}{behind}")));
+        }
     }
     let ends = |record: &Record| {
         let end = |key| record.get(key).map(str::to_owned);
         Some((end("local")?, end("remote")?))
     };
-    for one in sockets.iter().filter(|one| one.process.is_some()) {
-        if let (Some(ends), Some(process)) = (ends(&one.record), one.process) {
-            by_ends.insert(ends, format!("{},{})", named(process), one.of));
-        }
-    }
-    let without_remote = |one: &Socket| {
-        let local = one.record.get("local")?.to_owned();
-        let open = ["0.0.0.0:0", "[::]:0"].into_iter();
-        open.map(|remote| (local.clone(), remote.to_owned()))
-            .find(|ends| by_ends.contains_key(ends))
-    };
-    let mut found = Vec::new();
-    for one in sockets.iter() {
-        let own = match one.process {
-            Some(process) => Some(format!("{},{})", named(process), one.of)),
-            None => {
-                let ends = ends(&one.record).or_else(|| without_remote(one));
-                ends.and_then(|ends| by_ends.get(&ends).cloned())
-            }
-        };
+    // By both ends, of which one is an address of the kernel and the other of an engine.
+    let all = kernel.iter().chain(sockets.iter().map(|one| &one.record));
+    let owned = all.filter_map(|one| Some((ends(one)?, one.get(OWNERS[0])?.to_owned())));
+    let by_ends: HashMap<(String, String), String> = owned.collect();
+    for one in sockets {
         let other = ends(&one.record).and_then(|(local, remote)| by_ends.get(&(remote, local)));
-        found.push([own, other.cloned()]);
-    }
-    for (one, owners) in sockets.iter_mut().zip(found) {
-        for (key, owner) in OWNERS.into_iter().zip(owners) {
-            one.record.fields.extend(owner.map(|owner| (key.to_owned(), owner)));
-        }
+        one.record.fields.extend(other.map(|other| (OWNERS[1].to_owned(), other.clone())));
     }
 }

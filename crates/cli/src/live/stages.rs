@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_live::{Kind, Snapshot};
 use millstream_lab::udp_path::{self, PAYLOAD_BYTES};
+use millstream_live::{Kind, Snapshot};
 use millstream_record::error::Error;
 use serde_json::{Value, json};
 

@@ -300,7 +300,16 @@ fn a_snapshot_is_looked_at_as_the_engine_was() {
     let [before, after] = [before.to_str().unwrap(), after.to_str().unwrap()];
     // It publishes what it has dropped within some milliseconds.
     while !world.text(&["drops"]).contains("malformed") {}
+    // A socket of the kernel's, which is gone when somebody looks.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, fd) = (listener.local_addr().unwrap().port(), listener.as_raw_fd());
     world.text(&["snapshot", before]);
+    drop(listener);
+    let text = world.text(&["ss", "-kp", "--from", before, &format!("sport = :{port}")]);
+    let owner = format!("({},fd={fd})", std::process::id());
+    assert!(text.contains("kernel  tcp:") && text.contains(&owner), "{text}");
+    let text = world.text(&["ss", "-p", "--from", before]);
+    assert!(text.contains(&format!("-({},thread=", world.program.id())), "{text}");
     for command in [
         "ps",
         "ss",
@@ -336,6 +345,8 @@ fn a_snapshot_is_looked_at_as_the_engine_was() {
     let compared = world.text(&["snapshot", "--compare", before, after]);
     let turns = compared.lines().find(|line| line.starts_with("turns ")).expect("it goes on");
     assert!(turns.contains('+'), "{turns}");
+    let of_kernel = compared.split("\nkernel\n").nth(1).expect("one is gone");
+    assert!(of_kernel.lines().any(|line| line.contains("  LISTEN → -")), "{compared}");
     fs::write(after, &fs::read(before).unwrap()[..200]).unwrap();
     assert_eq!(world.run(&["ps", "--from", after]).status.code(), Some(2), "cut short");
 }
@@ -360,7 +371,15 @@ fn sockets_are_chosen_ordered_and_told_with_whose_they_are() {
     let owner = format!("({},fd={fd})", std::process::id());
     assert!(text.starts_with("engine ") && text.contains(&owner), "{text}");
     let text = world.text(&["ss", "-p"]);
-    let owner = format!("({},looked-at-", world.program.id());
+    // The thread that drives the engine has the name of its test, or is the first one.
+    let pid = world.program.id();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|one| one.unwrap().path());
+    let is_driver = |one: &PathBuf| {
+        fs::read_to_string(one.join("comm")).is_ok_and(|name| name.starts_with("live::an_engine"))
+    };
+    let thread = threads.filter(is_driver).map(|one| one.file_name().unwrap().to_owned()).next();
+    let thread = thread.unwrap_or_else(|| pid.to_string().into());
+    let owner = format!("({pid},thread={},looked-at-", thread.display());
     assert!(text.lines().nth(1).unwrap().contains(&owner), "{text}");
 }
 

@@ -16,7 +16,7 @@ pub use cache::last_cache_bytes;
 pub use idle::{IdleLatency, IdleLatencyState};
 pub(crate) use release::kernel_is_at_least;
 pub use ticks::Counter;
-pub use user::{effective_uid, peer_uid};
+pub use user::{effective_uid, peer_uid, thread_id};
 
 /// Most descriptors one [`poll`] takes: those of 64 links, and of who wakes their engine.
 pub const POLL_LIMIT: usize = 65;

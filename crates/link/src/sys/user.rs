@@ -1,4 +1,4 @@
-//! The user of this process, and the one at the other end of a Unix socket.
+//! The user of this process, and the one at the other end of a Unix socket; the thread that asks.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,6 +8,12 @@ use std::os::unix::net::UnixStream;
 pub fn effective_uid() -> u32 {
     // SAFETY: it only returns a number.
     unsafe { libc::geteuid() }
+}
+
+/// Returns the number of the thread that asks, as `/proc` has it.
+pub fn thread_id() -> u32 {
+    // SAFETY: it only returns a number.
+    unsafe { libc::gettid() as u32 }
 }
 
 /// The user that the process at the other end acted as when it connected (`SO_PEERCRED`, unix(7)).

@@ -14,6 +14,7 @@ mod timers;
 
 use std::time::Duration;
 
+use millstream_link::sys::thread_id;
 use millstream_live::Fields;
 use millstream_packet::Instant;
 use millstream_route::LinkId;
@@ -35,7 +36,7 @@ pub(super) const PAGE_BYTES: usize = 32 << 10;
 
 /// The answer to an unknown question.
 const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census [-x], links, neigh, route [PREFIX | get ADDRESS], \
-                         groups, timers [-v], stages ID [N], traces FROM [N], events ID FROM or pool";
+                         groups, timers [-v], stages ID [N], traces FROM [N], events ID FROM, pool or thread";
 
 /// Answers one question.
 pub(super) struct Answer {
@@ -110,6 +111,18 @@ impl Pages for Refused {
     }
 }
 
+/// The thread that drives the engine, and answers for it.
+struct Thread;
+
+impl Pages for Thread {
+    fn write(&mut self, _: &mut Engine, page: &mut Page) -> Written {
+        let mut line = page.line("thread");
+        line.put("id", thread_id());
+        line.end();
+        Ok(Done::Last)
+    }
+}
+
 impl Answer {
     /// Returns the answer to a line.
     pub fn to(question: &str) -> Self {
@@ -135,6 +148,7 @@ impl Answer {
             ["timers"] => Some(Box::new(timers::Timers::new(false))),
             ["timers", "-v"] => Some(Box::new(timers::Timers::new(true))),
             ["pool"] => Some(Box::<pool::Pool>::default()),
+            ["thread"] => Some(Box::new(Thread)),
             _ => None,
         };
         Self {
