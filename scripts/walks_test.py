@@ -41,7 +41,7 @@ class Walks(unittest.TestCase):
         found = walks.steps(page)
         self.assertEqual([("a --minutes 3 &", []), ("sleep 60", ["one", "two"]), ("millstream investigate x", []),
                           ("millstream clog x | head", [])], found)
-        self.assertEqual(["a --minutes 0.500 &", "sleep 10.00", None, None], [walks.shorter(one) for one, _ in found])
+        self.assertEqual(["a --minutes 0.750 &", "sleep 15.00", None, None], [walks.shorter(one) for one, _ in found])
 
     def test_every_walk_ends_with_the_cause_as_the_laboratory_says_it(self):
         walks = script()
