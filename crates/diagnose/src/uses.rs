@@ -253,7 +253,8 @@ impl<'a> Walk<'a> {
     }
 
     fn part(&self, thread: &ThreadBudget, row: &BudgetRow, at: &Place) -> Part<'a> {
-        // A process that carries packets rests until one comes: that time is of who waits for it.
+        // A process that carries packets rests until one comes. Others wait for that packet, and
+        // the time is theirs.
         if row.state == ThreadState::Asleep && self.carries(thread.process, at) {
             return Part::Back;
         }

@@ -267,7 +267,7 @@ fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
     assert!(world.text(&["pool"]).contains("\ntcp-send "));
     let links = world.text(&["links"]);
     assert!(links.starts_with("link ") && links.lines().nth(1).unwrap().contains(" 0 "), "{links}");
-    // What was counted and came to nothing is a zero: of the pair, and of the loopback.
+    // A counter that came to nothing is shown as zero, for the pair and for the loopback.
     let calls = links.lines().find(|line| line.starts_with("rx_syscalls ")).unwrap();
     assert_eq!(calls.split_whitespace().collect::<Vec<_>>(), ["rx_syscalls", "0", "0"], "{links}");
     let text = world.text(&["neigh"]);

@@ -7,11 +7,13 @@ use millstream_report::frame::{Cell, Chapter, Frame, Grid, Part, Section};
 
 use super::{PAYLOAD_BYTES, Stage, Way};
 
-/// Width of a drawing, of the names of stages at its left, and of what is said behind its longest
-/// bar; heights of a bar, of its line, and of what is between two stages.
+/// The width of a drawing.
 const WIDTH: f64 = 1120.0;
+/// The room at its left, for the names of stages.
 const LEFT: f64 = 90.0;
+/// The room behind the longest bar, for the text about it.
 const RIGHT: f64 = 210.0;
+/// The height of a bar, of its line, and of the gap between two stages.
 const BAR: f64 = 14.0;
 const LINE: f64 = 18.0;
 const APART: f64 = 8.0;

@@ -295,8 +295,8 @@ if status:
     sys.exit("command terminated with exit code %d" % status)
 "#;
 
-/// Nothing there is killed with the command. What was started ends, as it sees that the near end is
-/// gone.
+/// The command kills nothing at the far side when it ends. The far end ends by itself, as it sees
+/// that the near end is gone.
 #[test]
 fn the_far_end_is_started_by_what_kills_nothing_there() {
     let Some(pair) = Pair::new("pod") else { return };
