@@ -158,7 +158,7 @@ compare-hyper:   ## hyper over Millstream beside hyper over the kernel's sockets
 	scripts/compare-hyper $(HYPER_FLAGS)
 
 truth: build     ## whether investigate names causes that are made on purpose (TRUTH_FLAGS: --quick, --cases NAMES, --minutes N, --seed N)
-	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool
+	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool strace:strace
 	@scripts/need python3:python3 cc:gcc
 	scripts/truth $(TRUTH_FLAGS)
 

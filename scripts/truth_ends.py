@@ -2,13 +2,17 @@
 
   truth_ends.py serve -a ADDRESS [--does WHAT] [-d FOLDER]   the other end; ends when it is killed
   truth_ends.py ask -a ADDRESS [--before WHAT] [-n THREADS]  prints `figure N`: requests/s
+  truth_ends.py names -a ADDRESS     a name server that takes its time; each name is 127.0.0.1
+  truth_ends.py fill -a ADDRESS      sends datagrams that nobody takes, as many as go
 
 --does: hash (computes), sync (a file written through to the disk), lock (rests while it holds the lock of all), child (starts a
-program), rest (sleeps), poll (waits for two pipes that nobody writes). --before: connect (opens a connection), hash.
+program), rest (sleeps), poll (waits for two pipes that nobody writes), collect (has the garbage collector look at all that
+lives). --before: connect (opens a connection), hash, name (looks up a name).
 --workers N: so many processes, each with a listening socket of its own (SO_REUSEPORT) and one thread; each answers with its
 number. --of WORKER: each connection is opened anew until it is that worker's; -1: of each worker in turn.
 """
 import argparse
+import gc
 import hashlib
 import os
 import select
@@ -18,7 +22,8 @@ import subprocess
 import threading
 import time
 
-PORT, REST_S = 5998, 0.002
+PORT, REST_S, ANSWER_S = 5998, 0.002, 0.005
+ALIVE = []
 LOCK = threading.Lock()
 
 
@@ -35,6 +40,9 @@ def served(what, folder):
         return lambda: (journal.write(b"x" * 512), os.fdatasync(journal.fileno()))
     if what == "child":
         return lambda: subprocess.run(["true"])
+    if what == "collect":
+        ALIVE.extend([number] for number in range(20_000))
+        return gc.collect
     if what == "rest":
         return lambda: time.sleep(REST_S)
     if what == "poll":
@@ -80,6 +88,26 @@ def serve_alone(options, number):
                 key.fileobj.close()
 
 
+def names(options):
+    """Answers as RFC 1035 says: the question again, an address where one of IPv4 is asked for, nothing where one of IPv6 is."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind((options.a, 53))
+        while True:
+            asked, client = server.recvfrom(512)
+            time.sleep(ANSWER_S)
+            end = asked.index(b"\0", 12) + 5
+            is_ipv4 = asked[end - 4:end - 2] == b"\0\1"
+            address = b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4\x7f\0\0\1" if is_ipv4 else b""
+            counts = b"\0\1" + (b"\0\1" if is_ipv4 else b"\0\0") + b"\0\0\0\0"
+            server.sendto(asked[:2] + b"\x81\x80" + counts + asked[12:end] + address, client)
+
+
+def fill(options):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        while True:
+            sender.sendto(b"x" * 1400, (options.a, 9))
+
+
 def ask(options, counts, end, number):
     def connected():
         while True:
@@ -99,6 +127,8 @@ def ask(options, counts, end, number):
             connection = connected()
         elif options.before == "hash":
             hash_order()
+        elif options.before == "name":
+            socket.getaddrinfo("orders.test", PORT, type=socket.SOCK_STREAM)
         connection.sendall(b"order")
         connection.recv(64)
         count += 1
@@ -107,7 +137,7 @@ def ask(options, counts, end, number):
 
 def main():
     parse = argparse.ArgumentParser()
-    parse.add_argument("mode", choices=["serve", "ask"])
+    parse.add_argument("mode", choices=["serve", "ask", "names", "fill"])
     parse.add_argument("-a", default="127.0.0.1")
     parse.add_argument("-d", default="/tmp")
     parse.add_argument("-n", type=int, default=1)
@@ -117,6 +147,8 @@ def main():
     parse.add_argument("--workers", type=int, default=0)
     parse.add_argument("--of", type=int)
     options = parse.parse_args()
+    if options.mode in ("names", "fill"):
+        return {"names": names, "fill": fill}[options.mode](options)
     if options.mode == "serve" and options.workers:
         for number in range(1, options.workers):
             if os.fork() == 0:
