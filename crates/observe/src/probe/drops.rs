@@ -1,15 +1,20 @@
 //! Packets that the kernel dropped, by its own reason: the tracepoint of packets that are freed
 //! before their time.
 
+use std::os::fd::{AsRawFd, OwnedFd};
+
 use millstream_record::Kind::Counter;
 use millstream_record::{Column, Key};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use super::counters::{Counters, Rows};
 use super::kernel::kernel;
 use super::{Absent, Kind, ProcFile, rise};
 
-/// The kernel's words for its reasons.
-const FORMAT: &str = "/sys/kernel/tracing/events/skb/kfree_skb/format";
+/// The place of tracefs where somebody has mounted it.
+const TRACEFS: &str = "/sys/kernel/tracing";
+/// The file there with the kernel's words for its reasons.
+const FORMAT: &str = "events/skb/kfree_skb/format";
 
 static COLUMNS: [Column; 1] =
     [Column::new("packets", "packets", Counter, "Packets that the kernel dropped for it.")];
@@ -19,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
     open: |_| {
         let kernel = kernel()?;
         kernel.drops()?;
-        let names = ProcFile::open(FORMAT)?.parse(parse)?;
+        let names = names()?;
         let name = move |reason: usize| {
             let known = names.iter().find(|(number, _)| *number == reason);
             known.map_or_else(|| format!("reason {reason}"), |(_, name)| name.clone())
@@ -34,7 +39,24 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// Returns numbers and names of the reasons: `{ 12, "NETFILTER_DROP" }`.
+/// Returns numbers and names of the reasons.
+fn names() -> Result<Vec<(usize, String)>, Absent> {
+    let at = |folder: &str| ProcFile::open(format!("{folder}/{FORMAT}"))?.parse(parse);
+    at(TRACEFS).or_else(|why| {
+        let own = unplaced_tracefs().map_err(|_| why)?;
+        at(&format!("/proc/self/fd/{}", own.as_raw_fd()))
+    })
+}
+
+/// Returns a tracefs that is mounted at no place, and is gone with this descriptor: few distributions
+/// mount it, and nothing else here is to be seen of it.
+fn unplaced_tracefs() -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY)
+}
+
+/// Returns numbers and names of the reasons in the text of their format: `{ 12, "NETFILTER_DROP" }`.
 fn parse(text: &str) -> Result<Vec<(usize, String)>, String> {
     let one = |part: &str| {
         let (number, rest) = part.trim().split_once(", \"")?;
@@ -54,5 +76,14 @@ mod tests {
         let expected = [(2, "NOT_SPECIFIED"), (12, "NETFILTER_DROP")];
         assert_eq!(parse(text).unwrap(), expected.map(|(at, name)| (at, name.to_owned())));
         assert!(parse("print fmt: \"skbaddr=%p\"").is_err());
+    }
+
+    #[test]
+    fn names_are_found_where_nobody_has_mounted_tracefs() {
+        let Ok(own) = unplaced_tracefs() else { return eprintln!("skipped: it needs root") };
+        let path = format!("/proc/self/fd/{}/{FORMAT}", own.as_raw_fd());
+        let found = ProcFile::open(path).unwrap().parse(parse).unwrap();
+        assert!(found.iter().any(|(_, name)| name == "NO_SOCKET"), "{found:?}");
+        assert_eq!(names().unwrap(), found);
     }
 }
