@@ -178,9 +178,18 @@ fn answer(arguments: &Arguments) -> Result<Answer, Error> {
         return Ok(Answer::CannotTell);
     }
     let rule = Rule { result: key.as_deref(), lower_is_better, least: least / 100.0 };
-    let (answer, lines) = judge(&standard, &judged, rule);
+    let (answer, mut lines) = judge(&standard, &judged, rule);
+    for (which, runs) in [("first", &standard), ("second", &judged)] {
+        lines.extend(failed(runs).map(|said| format!("{which} set: {said}")));
+    }
     output::out(&(lines.join("\n") + "\n"))?;
     Ok(answer)
+}
+
+/// Returns how many of the runs failed, if any did: their results count nowhere.
+fn failed(runs: &[RunRecord]) -> Option<String> {
+    let failed = runs.iter().filter(|run| !run.validity.valid).count();
+    (failed > 0).then(|| format!("{failed} of {} runs failed", runs.len()))
 }
 
 /// Refuses options that clap takes and that mean nothing together.

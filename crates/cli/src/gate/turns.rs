@@ -6,7 +6,7 @@ use millstream_lab::investigate::{BUILD, doubt};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 
-use super::{Answer, Arguments, Rule};
+use super::{Answer, Arguments, Rule, failed};
 use crate::in_turns::{Two, pairs};
 use crate::{kept, output};
 
@@ -61,10 +61,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
     let machines: Vec<_> = sets.iter().map(|runs| pairs(runs, &key)).collect();
     let rule = Rule { result: Some(&key), lower_is_better, least: arguments.least / 100.0 };
     let (answer, mut lines) = judge(&machines, &key, rule);
-    let failed = sets.iter().flatten().filter(|run| !run.validity.valid).count();
-    if failed > 0 {
-        lines.push(format!("{failed} of {} runs failed", sets.iter().map(Vec::len).sum::<usize>()));
-    }
+    lines.extend(failed(&sets.concat()));
     output::out(&(lines.join("\n") + "\n"))?;
     Ok(answer)
 }

@@ -573,6 +573,21 @@ fn gate_compares_no_kbits_with_mbits() {
 }
 
 #[test]
+fn gate_counts_runs_that_failed() {
+    let place = Place::new("gate-failed");
+    let count = place.write("count", "").display().to_string();
+    let script = format!("echo >>{count}; test $(wc -l <{count}) -ne 7 || exit 3; echo rate=1");
+    let gate = |options: &[&str]| {
+        let all = [&["gate", "good", "--runs", "4", "--figure", r"rate=(\S+)"][..], options];
+        let output = place.command(&all.concat()).args(["--", "sh", "-c", &script]).output();
+        words(&output.unwrap())
+    };
+    gate(&["--standard"]);
+    let text = gate(&[]);
+    assert!(text.contains("second set: 1 of 5 runs failed") && !text.contains("first"), "{text}");
+}
+
+#[test]
 fn what_gate_refuses_ends_a_bisection_and_judges_no_commit() {
     let place = Place::new("gate-refused");
     let cases: [(&[&str], &str); 6] = [

@@ -49,7 +49,7 @@ impl Place {
         isolated(&self.folder, &command)
     }
 
-    /// The runs of the only kept experiment.
+    /// The runs of the newest kept experiment.
     pub fn runs(&self) -> Vec<RunRecord> {
         let store = Store::open_existing(&self.database()).unwrap();
         let experiment = store.latest(None).unwrap().expect("an experiment is kept");

@@ -165,6 +165,25 @@ impl Pair {
         said
     }
 
+    /// An investigation whose other end `by` starts in the far namespace: it goes through, and
+    /// nothing of the other end stays.
+    fn investigates(&self, by: &str) {
+        let up = self.place.folder.join("up").display().to_string();
+        let server =
+            format!("sh -c 'ip link show ms-far && echo $$ >{up} && echo is up && exec sleep 600'");
+        let options = ["investigate", "--figure", r"rate=(\d+)", "--runs", "8", "--no-bpf"];
+        let by = ["--far-by", by, "--server", &server, "--ready", "up$"];
+        let mut command = self.place.command(&[&options[..], &by].concat());
+        command.args(["--", "sh", "-c", &format!("echo rate=$(cat {up}); rm {up}")]);
+        let output = self.hosts.near().run(move || command.output()).unwrap();
+        assert!(output.status.success(), "{}", words(&output));
+        let runs = self.place.runs();
+        assert!(runs.iter().all(|run| run.validity.valid && run.far_probes.is_some()));
+        let last = runs.last().unwrap().result("figure").unwrap();
+        let at = format!("/proc/{last}");
+        wait_for("the end of the last other end", || !std::fs::exists(&at).unwrap());
+    }
+
     /// A name of the program by which this test's far ends are known.
     fn named(&self) -> String {
         let named = self.place.folder.join("far");
@@ -314,6 +333,7 @@ fn the_far_end_is_started_by_what_kills_nothing_there() {
     };
     let ((_node, by), (_other, forgotten)) = (node("node"), node("forgets"));
     pair.runs(&by);
+    pair.investigates(&by);
     let said = pair.refused(&by, &["--far-program", "/no/such/program"]);
     let ended = "it ended with exit status: 1 (Defaulted container";
     assert!(said.contains(ended) && said.contains("with exit code 127"), "{said}");
