@@ -24,6 +24,9 @@ mod distance {
 /// Bytes of a unit where a run counts bytes.
 const UNIT_BYTES: f64 = 1e6;
 
+/// Least of them of which a count for each is told.
+const MEGABYTES_LEAST: f64 = 10.0;
+
 mod flows;
 mod kernel;
 #[cfg(test)]
@@ -35,6 +38,7 @@ mod queue;
 mod tables;
 mod threads;
 mod time;
+mod way;
 
 pub use threads::{by_threads, threads_of};
 pub use time::{is_of_time, of_time};
@@ -64,7 +68,7 @@ fn of_run(run: &RunRecord) -> Values {
     }
     let Some(span) = probes.length_s() else { return values };
     let mut seen = Seen { values, span, units: units(run, span) };
-    placement(&mut seen, probes);
+    placement(&mut seen, probes, megabytes(run, span));
     others::others(&mut seen, probes);
     cpu_time(&mut seen, probes);
     interrupts(&mut seen, probes);
@@ -75,6 +79,7 @@ fn of_run(run: &RunRecord) -> Values {
     measured::measured(&mut seen, probes);
     tables::tables(&mut seen, probes);
     queue::queue(&mut seen, run);
+    way::way(&mut seen, probes);
     highest_of_any_cpu(&mut seen);
     seen.values
 }
@@ -102,15 +107,29 @@ fn highest_of_any_cpu(seen: &mut Seen) {
 }
 
 /// Returns the units that a run moved from its first sample to its last, `span` seconds later.
-/// Results count the window alone, counters all of this time, so the result is scaled up. Without a
-/// result these are the segments.
+/// Without a result these are the segments.
 fn units(run: &RunRecord, span: f64) -> Option<f64> {
-    let inside = ((run.window.end_s - run.window.start_s) / span).clamp(0.0, 1.0);
-    run.result(keys::TRANSACTION_COUNT)
-        .or_else(|| run.result(keys::PAYLOAD).map(|bytes| bytes / UNIT_BYTES))
-        .filter(|units| *units > 0.0 && inside > 0.0)
-        .map(|units| units / inside)
+    over_all(run, span, run.result(keys::TRANSACTION_COUNT))
+        .or_else(|| over_all(run, span, payload(run)))
         .or_else(|| flows::segments(&run.probes))
+}
+
+/// Returns the 10^6 bytes that a run moved in all that time, of a command those of its TCP
+/// connections. `None` where they are so few that what a program does once counts as much.
+fn megabytes(run: &RunRecord, span: f64) -> Option<f64> {
+    let moved = over_all(run, span, payload(run));
+    moved.or_else(|| flows::acked(&run.probes)).filter(|moved| *moved >= MEGABYTES_LEAST)
+}
+
+fn payload(run: &RunRecord) -> Option<f64> {
+    run.result(keys::PAYLOAD).map(|bytes| bytes / UNIT_BYTES)
+}
+
+/// Returns what a run moved from its first sample to its last: results count the window alone,
+/// counters all of this time.
+fn over_all(run: &RunRecord, span: f64, result: Option<f64>) -> Option<f64> {
+    let inside = ((run.window.end_s - run.window.start_s) / span).clamp(0.0, 1.0);
+    result.filter(|moved| *moved > 0.0 && inside > 0.0).map(|moved| moved / inside)
 }
 
 struct Seen {
@@ -144,7 +163,7 @@ fn shares(seen_on_cpu: &BTreeMap<u32, u64>) -> BTreeMap<u32, f64> {
     seen_on_cpu.iter().map(|(cpu, seen)| (*cpu, *seen as f64 / all.max(1) as f64)).collect()
 }
 
-fn placement(seen: &mut Seen, probes: &Probes) {
+fn placement(seen: &mut Seen, probes: &Probes, megabytes: Option<f64>) {
     let ends: Vec<_> = probes
         .workers
         .iter()
@@ -220,6 +239,9 @@ fn placement(seen: &mut Seen, probes: &Probes) {
         seen.per_unit("sleeps_per_unit", voluntary);
         seen.per_unit("preemptions_per_unit", involuntary);
         seen.per_unit("page_faults_per_unit", faults);
+        if let Some(megabytes) = megabytes {
+            seen.put("page_faults_per_mb", faults / megabytes, distance::PER_UNIT);
+        }
     }
 }
 
@@ -344,6 +366,9 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
         let bytes = one.tx_bytes as f64;
         seen.put("sent_bytes_per_packet", bytes / one.tx_packets as f64, distance::PROTOCOL);
         seen.per_second("sent_packets_per_s", one.tx_packets as f64, distance::PROTOCOL);
+        if let Some(is_off) = one.segmentation_off {
+            seen.put("offloads_off", f64::from(u8::from(is_off)), distance::MACHINE);
+        }
         if one.mtu_bytes > 0 {
             let mtu = f64::from(one.mtu_bytes);
             seen.put(

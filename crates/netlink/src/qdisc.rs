@@ -14,6 +14,8 @@ use crate::Netlink;
 pub struct Qdisc {
     /// Packets that it let through.
     pub sent_packets: u32,
+    /// Their bytes, with the headers of the link.
+    pub sent_bytes: u64,
     /// Packets that it dropped.
     pub drops: u32,
     /// Times that a packet had to wait for its turn by a rate.
@@ -22,6 +24,8 @@ pub struct Qdisc {
     pub requeues: u32,
     /// Packets that wait now.
     pub waiting_packets: u32,
+    /// Their bytes.
+    pub waiting_bytes: u32,
 }
 
 impl Netlink {
@@ -58,12 +62,16 @@ fn read(attributes: &[TcAttribute]) -> (String, Qdisc) {
             TcAttribute::Stats2(all) => {
                 for one in all {
                     match one {
-                        TcStats2::Basic(basic) => counters.sent_packets = basic.packets,
+                        TcStats2::Basic(basic) => {
+                            counters.sent_packets = basic.packets;
+                            counters.sent_bytes = basic.bytes;
+                        }
                         TcStats2::Queue(queue) => {
                             counters.drops = queue.drops;
                             counters.overlimits = queue.overlimits;
                             counters.requeues = queue.requeues;
                             counters.waiting_packets = queue.qlen;
+                            counters.waiting_bytes = queue.backlog;
                         }
                         _ => {}
                     }

@@ -25,6 +25,8 @@ pub struct TcpSocket {
     pub local_port: u16,
     /// Port of the peer.
     pub remote_port: u16,
+    /// Inode number of the socket, by which a process's descriptor names it; 0 where none has it.
+    pub inode: u32,
     /// Congestion control.
     pub congestion: Option<String>,
     /// Names as in `struct tcp_info`, the unit at the end.
@@ -62,6 +64,7 @@ fn socket(body: &[u8]) -> Option<TcpSocket> {
     Some(TcpSocket {
         local_port: port(4)?,
         remote_port: port(6)?,
+        inode: u32::from_ne_bytes(body.get(68..72)?.try_into().ok()?),
         congestion: find(attributes, INET_DIAG_CONG).map(text),
         fields: all,
     })

@@ -387,6 +387,10 @@ pub struct InterfaceCounters {
     /// Largest IP packet; 0 where it was not read.
     #[serde(default)]
     pub mtu_bytes: u32,
+    /// True where the interface could cut super-segments and is not to. Known of the one of a host
+    /// that sent most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segmentation_off: Option<bool>,
     /// Bytes in per step.
     #[serde(default)]
     pub rx_bytes_series: Vec<u64>,

@@ -69,6 +69,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("receiving-cpu-taken", include_str!("receiving-cpu-taken.toml")),
     ("small-segments", include_str!("small-segments.toml")),
     ("qdisc-rate", include_str!("qdisc-rate.toml")),
+    ("queue-of-others", include_str!("queue-of-others.toml")),
     ("qdisc-drops", include_str!("qdisc-drops.toml")),
     ("conntrack-full", include_str!("conntrack-full.toml")),
     ("path-mtu", include_str!("path-mtu.toml")),
@@ -419,11 +420,30 @@ impl Scene {
     /// expression of it, `unsaid`, or else [`SHARE_UNSAID`].
     pub fn share(&self, cause: &Cause, unsaid: Option<f64>) -> f64 {
         let Some(expression) = &cause.share else { return unsaid.unwrap_or(SHARE_UNSAID) };
+        let value = self.number(expression);
+        let share = value.filter(|value| value.is_finite()).unwrap_or(0.0).clamp(0.0, 1.0);
+        match cause.proof {
+            Proof::Sampled => share * self.worked(),
+            _ => share,
+        }
+    }
+
+    /// Returns the part of the time in which CPUs worked for the ends, at most: samples tell shares
+    /// of their work, however little it is.
+    fn worked(&self) -> f64 {
+        let most = "[ends_cpus.median, median('busiest_softirq_time_share', 0)] | max";
+        let is_known = self.measured.iter().any(|name| name == "ends_cpus");
+        match is_known.then(|| self.number(most)).flatten() {
+            // Two ends in turns work for half of it each.
+            Some(cpus) => (2.0 * cpus).clamp(0.0, 1.0),
+            None => 1.0,
+        }
+    }
+
+    fn number(&self, expression: &str) -> Option<f64> {
         let environment = environment();
-        let compiled = environment.compile_expression(expression);
-        let value = compiled.and_then(|compiled| compiled.eval(&self.values));
-        let value = value.ok().and_then(|value| f64::try_from(value).ok());
-        value.filter(|value| value.is_finite()).unwrap_or(0.0).clamp(0.0, 1.0)
+        let value = environment.compile_expression(expression).ok()?.eval(&self.values).ok()?;
+        f64::try_from(value).ok()
     }
 
     fn holds(&self, expression: &str) -> Result<bool, String> {
@@ -463,6 +483,118 @@ mod tests {
     use super::*;
     use crate::modes::{Options, modes};
     use crate::separate::{Outcome, separate};
+
+    /// Features of a machine whose other programs lose packets, work or write; the last would be
+    /// another number where the ends did.
+    #[test]
+    fn what_others_meet_or_costs_nothing_is_no_cause() {
+        let lost = ("own_retransmissions", 0.0);
+        type Case = (&'static str, &'static [(&'static str, f64)], (&'static str, f64), f64);
+        let cases: [Case; 17] = [
+            (
+                "interface-drops",
+                &[("interface_drops_per_s", 12.0), ("sent_packets_per_s", 1500.0)],
+                lost,
+                3.0,
+            ),
+            (
+                "qdisc-drops",
+                &[("qdisc_drops_per_s", 20.0), ("qdisc_dropped_share", 0.1)],
+                lost,
+                3.0,
+            ),
+            (
+                "dropped-by-a-rule",
+                &[("rule_drops_per_s", 8.0), ("sent_packets_per_s", 4000.0)],
+                lost,
+                3.0,
+            ),
+            (
+                "backlog-drops",
+                &[("softnet_dropped_per_s", 20.0), ("softnet_dropped_share", 0.1)],
+                lost,
+                3.0,
+            ),
+            ("conntrack-full", &[("conntrack_drops_per_s", 2.0)], lost, 3.0),
+            ("retransmissions", &[("retransmitted_share", 0.005)], lost, 3.0),
+            ("cpu-quota", &[("throttled_share", 1.2)], ("waits_for_cpu_share", 0.02), 0.3),
+            (
+                "disk-writeback",
+                &[("disk_busy_share", 0.9), ("disk_written_bytes_per_s", 2e7)],
+                ("waits_for_cpu_share", 0.02),
+                0.2,
+            ),
+            (
+                "softirq-budget",
+                &[("softnet_squeezed_per_s", 2371.0)],
+                ("busiest_softirq_time_share", 0.2),
+                0.7,
+            ),
+            (
+                "delayed-ack",
+                &[("delayed_ack_share", 0.2), ("delayed_acks_per_s", 12.0), ("ends_cpus", 0.1)],
+                ("held_share", 0.0),
+                0.5,
+            ),
+            (
+                "segments-one-by-one",
+                &[
+                    ("sent_mtus_per_packet", 1.01),
+                    ("mtu_bytes", 1500.0),
+                    ("busiest_cpu_share", 0.8),
+                    ("sent_packets_per_s", 8e5),
+                ],
+                ("offloads_off", 0.0),
+                1.0,
+            ),
+            ("full-cpu", &[("busiest_cpu_share", 1.0)], ("busiest_own_cpu_share", 0.3), 1.0),
+            (
+                "wake-up-of-another-cpu",
+                &[("same_cpu_share", 0.1), ("sleeps_per_unit", 1.0), ("busiest_cpu_share", 1.0)],
+                ("busiest_own_cpu_share", 1.0),
+                0.3,
+            ),
+            ("shared-lock", &[("program_lock_time_share", 0.2)], ("time_lock_share", 0.0), 0.1),
+            (
+                "qdisc-rate",
+                &[("qdisc_held_share", 1.0), ("qdisc_overlimits_per_s", 20.0)],
+                ("queue_wait_share", 5.0),
+                0.8,
+            ),
+            (
+                "queue-of-others",
+                &[("queue_wait_share", 0.8), ("queue_others_share", 0.9)],
+                ("ends_use_udp", 1.0),
+                0.0,
+            ),
+            (
+                "work-grows-with-the-queue",
+                &[
+                    ("rate_at_tenfold_queue", 0.5),
+                    ("rate_at_longest_queue", 0.3),
+                    ("queue_entries_most", 8000.0),
+                ],
+                ("busiest_thread_share", 0.2),
+                0.9,
+            ),
+        ];
+        let catalogue = built_in();
+        for (id, features, (name, others), own) in cases {
+            let cause = catalogue.iter().find(|cause| cause.id == id).unwrap();
+            let looks = |last: f64| {
+                let all = features.iter().copied().chain([(name, last)]);
+                let feature = |(name, value): (&str, f64)| Feature {
+                    name: name.to_owned(),
+                    distance: 0,
+                    values: vec![Some(value); 4],
+                };
+                let all: Vec<Feature> = all.map(feature).collect();
+                Scene::new(&all, &[], &Separation::default()).look(cause)
+            };
+            assert_eq!(looks(others), Look::DoesNotFit, "{id}");
+            assert!(matches!(looks(own), Look::Fits { .. }), "{id}");
+        }
+    }
 
     const CAUSE: &str = r#"
         id = "x"

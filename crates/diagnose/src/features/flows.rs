@@ -14,6 +14,10 @@ const BYTES_LEAST: f64 = 4096.0;
 pub(super) fn flows(seen: &mut Seen, probes: &Probes) {
     let all = &probes.tcp_info;
     limited_by(seen, all);
+    let again = all.iter().map(|one| one.fields.get("retransmits")).sum::<Option<f64>>();
+    if let Some(again) = again.filter(|_| are_all_seen(probes)) {
+        seen.put("own_retransmissions", again, distance::PROTOCOL);
+    }
     // Connections of which two samples tell what came between.
     let watched = || all.iter().filter(|one| one.fields.get("watched_s").is_some_and(|s| *s > 0.0));
     let senders: Vec<&TcpInfoRecord> =
@@ -42,6 +46,24 @@ pub(super) fn segments(probes: &Probes) -> Option<f64> {
     let sent = probes.hosts.as_ref()?.values().filter_map(|host| host.protocols.get("Tcp.OutSegs"));
     let sent = sent.map(|&rise| rise as f64).sum::<f64>();
     (out > 0.0 && out < ONE_WAY * (out + back) && sent > 0.0).then_some(sent)
+}
+
+/// Returns the 10^6 bytes that all connections have had acknowledged, if any.
+pub(super) fn acked(probes: &Probes) -> Option<f64> {
+    let acked: f64 = probes.tcp_info.iter().map(|one| field(one, "bytes_acked")).sum();
+    (acked > 0.0).then_some(acked / super::UNIT_BYTES)
+}
+
+/// Returns true where each end of a connection that was opened in the run is among those that were
+/// looked at, and there is one.
+pub(super) fn are_all_seen(probes: &Probes) -> bool {
+    let of_host = |host: &millstream_record::HostCounters| {
+        let opened = ["Tcp.ActiveOpens", "Tcp.PassiveOpens"];
+        opened.map(|name| host.protocols.get(name).copied().unwrap_or(0)).iter().sum::<i64>()
+    };
+    let opened: Option<i64> = probes.hosts.as_ref().map(|all| all.values().map(of_host).sum());
+    let seen = probes.tcp_info.len();
+    seen > 0 && opened.is_some_and(|opened| opened <= seen as i64)
 }
 
 fn field(one: &TcpInfoRecord, name: &str) -> f64 {
@@ -91,8 +113,14 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
     seen.put("sender_busy_share", busy, distance::PROTOCOL);
     let restarts = sum(&|one| field(one, "window_restarts"));
     seen.put("window_restarts_per_s", restarts / time, distance::PROTOCOL);
-    let timed_out = (sum(&|one| field(one, "watched_total_rto_time_s")) / time).min(1.0);
-    seen.put("timed_out_share", timed_out, distance::PROTOCOL);
+    // Kernels before 6.7 do not tell.
+    let timed_out: Vec<f64> = (senders.iter())
+        .filter_map(|one| one.fields.get("watched_total_rto_time_s").copied())
+        .collect();
+    if !timed_out.is_empty() {
+        let share = (timed_out.iter().sum::<f64>() / time).min(1.0);
+        seen.put("timed_out_share", share, distance::PROTOCOL);
+    }
     for name in [
         "held_share",
         "send_buffer_full_share",
@@ -158,6 +186,7 @@ mod tests {
             ("mss_bytes", 20_000.0),
             ("window_restarts", 3.0),
             ("min_rtt_us", 1000.0),
+            ("retransmits", 2.0),
         ];
         let of_idle = |name| of(&[&idle], name);
         assert_eq!(of_idle("sender_busy_share"), Some(0.1));
@@ -174,6 +203,7 @@ mod tests {
             "{used}: 40 of 50 Mbit/s while it had something to send"
         );
         assert_eq!(of_idle("unread_share"), None, "was not measured");
+        assert_eq!(of_idle("timed_out_share"), None, "was not measured");
         let waits = [("busy_s", 1.0), ("rwnd_limited_s", 0.7), ("sndbuf_limited_s", 0.1)];
         let of_waits = |name| of(&[&waits], name).map(|value| (value * 1e6).round() / 1e6);
         assert_eq!(of_waits("rwnd_limited_share"), Some(0.7));
@@ -212,5 +242,23 @@ mod tests {
             (of_end(30_000.0, 0.8), of_end(10_000.0, 0.0), of_end(10.0, 1.0));
         let found = of(&[&large, &small, &idle], "unread_share").unwrap();
         assert!((found - 0.6).abs() < 1e-9, "{found}");
+    }
+
+    #[test]
+    fn what_is_sent_again_is_the_ends_own_where_all_connections_were_seen() {
+        let run = |opened: i64| {
+            let mut run = RunRecord::new("x");
+            run.probes.times_s = vec![0.0, 2.0];
+            let fields = [("retransmits".to_owned(), 2.0), ("bytes_acked".to_owned(), 3e7)];
+            let end = TcpInfoRecord { fields: fields.into(), ..TcpInfoRecord::default() };
+            run.probes.tcp_info = vec![end; 2];
+            let mut host = HostCounters::default();
+            host.protocols.insert("Tcp.ActiveOpens".to_owned(), opened);
+            run.probes.hosts = Some([("here".to_owned(), host)].into());
+            let found = features(&[&run]);
+            found.iter().find(|one| one.name == "own_retransmissions").and_then(|one| one.values[0])
+        };
+        assert_eq!(run(2), Some(4.0));
+        assert_eq!(run(3), None, "one was not seen");
     }
 }

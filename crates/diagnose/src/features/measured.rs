@@ -11,8 +11,8 @@ const TROUBLE: [&str; 11] = [
     "overrun",
 ];
 
-/// Share of an interface's packets that its busiest receive queue had, of several. The highest of
-/// any interface is a feature.
+/// Share of an interface's packets that its busiest receive queue had, of several. Runs have it of
+/// the interface that received most; of older ones, which have it of each, the highest is taken.
 const QUEUE: &str = "busiest_receive_queue_share";
 
 pub(super) fn measured(seen: &mut Seen, probes: &Probes) {

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use millstream_record::Probes;
+use millstream_record::{CpuSeries, Probes};
 
 use super::profile::{Whose, by_role, names_of_ends};
 use super::{Seen, distance, received};
+
+/// Share of an end's time, or of the packets, from which on a CPU has to do with the load.
+const OWN_LEAST: f64 = 0.05;
 
 pub(super) fn others(seen: &mut Seen, probes: &Probes) {
     let Some(by_cpu) = by_cpu(probes, seen.span) else { return };
@@ -20,6 +23,19 @@ pub(super) fn others(seen: &mut Seen, probes: &Probes) {
         (all > 0.0).then(|| sum / all)
     };
     let others = |cpu: u32| by_cpu[&cpu];
+    // The CPUs that take packets in, each by how often.
+    let received: BTreeMap<u32, f64> = received(probes).into_iter().flatten().collect();
+    let receives = |cpu: u32| received.get(&cpu).copied().unwrap_or(0.0);
+    let all_received: f64 = received.values().sum();
+    // One that others fill elsewhere says nothing of the load.
+    let is_own = |cpu: u32| {
+        at_ends(cpu) >= OWN_LEAST || all_received > 0.0 && receives(cpu) / all_received >= OWN_LEAST
+    };
+    let busy = probes.cpu.iter().flat_map(|all| &all.cpus).filter(|one| is_own(one.cpu));
+    if let Some(busiest) = busy.map(|one| busy_s(one, probes)).reduce(f64::max) {
+        let share = (busiest / seen.span).min(1.0);
+        seen.put("busiest_own_cpu_share", share, distance::CPU_TIME);
+    }
     if let Some(share) = weighted(&others, &at_ends) {
         seen.put("others_on_ends_cpu_share", share, distance::PLACEMENT);
     }
@@ -42,14 +58,14 @@ pub(super) fn others(seen: &mut Seen, probes: &Probes) {
             }
         }
     }
-    // The CPUs that take packets in, each by how often.
-    if let Some(counts) = received(probes) {
-        let received: BTreeMap<u32, f64> = counts.into_iter().collect();
-        let receives = |cpu: u32| received.get(&cpu).copied().unwrap_or(0.0);
-        if let Some(share) = weighted(&unrelated, &receives) {
-            seen.put("unrelated_on_receiving_cpu_share", share, distance::PLACEMENT);
-        }
+    if let Some(share) = weighted(&unrelated, &receives) {
+        seen.put("unrelated_on_receiving_cpu_share", share, distance::PLACEMENT);
     }
+}
+
+/// Returns the seconds for which a CPU worked.
+fn busy_s(series: &CpuSeries, probes: &Probes) -> f64 {
+    (0..probes.times_s.len().saturating_sub(1)).map(|at| series.busy_s(at)).sum()
 }
 
 /// Share of each CPU that others than the ends had, with its soft interrupts.
@@ -61,12 +77,10 @@ fn by_cpu(probes: &Probes, span: f64) -> Option<BTreeMap<u32, f64>> {
         let of_end = |role: &String| role.split('#').next() == Some(end.as_str());
         workers.iter().filter(|(role, _)| of_end(role)).map(|(_, one)| one.usr_s + one.sys_s).sum()
     };
-    let steps = probes.times_s.len().saturating_sub(1);
-    let of_cpu = |series: &millstream_record::CpuSeries| {
+    let of_cpu = |series: &CpuSeries| {
         let on = |shares: &BTreeMap<u32, f64>| shares.get(&series.cpu).copied().unwrap_or(0.0);
         let ends: f64 = known.shares.iter().map(|(end, shares)| used(end) * on(shares)).sum();
-        let busy: f64 = (0..steps).map(|at| series.busy_s(at)).sum();
-        (series.cpu, ((busy - ends) / span).clamp(0.0, 1.0))
+        (series.cpu, ((busy_s(series, probes) - ends) / span).clamp(0.0, 1.0))
     };
     Some(cpus.cpus.iter().map(of_cpu).collect())
 }
@@ -124,6 +138,12 @@ mod tests {
         // Nobody knows who they were without a profile.
         assert_eq!(of(&run, "unrelated_on_ends_cpu_share"), Some(0.5));
         assert_eq!(of(&run, "writers_on_ends_cpu_share"), None);
+        // Another CPU, which somebody else fills.
+        let far = CpuSeries { cpu: 1, usr_s: vec![1.0, 1.0], ..CpuSeries::default() };
+        run.probes.cpu.as_mut().unwrap().cpus.push(far);
+        run.probes.cpu.as_mut().unwrap().cpus[0].usr_s = vec![1.0, 0.5];
+        assert_eq!(of(&run, "busiest_own_cpu_share"), Some(0.75));
+        assert_eq!(of(&run, "busiest_cpu_share"), Some(1.0));
         run.probes.ends = None;
         assert_eq!(of(&run, "others_on_ends_cpu_share"), None);
     }

@@ -30,7 +30,7 @@ const KINDS: [(&str, Is); 12] = [
         let writes = ["write", "send"].iter().any(|begin| one.row.what.starts_with(begin));
         sleeps(one) && is_socket(one) && writes
     }),
-    ("time_peer_share", |one| sleeps(one) && is_socket(one)),
+    ("time_peer_share", |one| sleeps(one) && is_socket(one) && one.row.what != "connect"),
     ("time_collector_share", |one| {
         let of = |part: &&str| one.row.what.starts_with(part);
         one.row.state == ThreadState::OwnCode && COLLECTORS.iter().any(of)

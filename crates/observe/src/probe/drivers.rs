@@ -92,20 +92,33 @@ impl Probe for Drivers {
 
     fn finish(self: Box<Self>, into: &mut Probes) {
         let mut measured = BTreeMap::new();
+        let mut busiest: Option<(u64, String, f64)> = None;
         for one in &self.interfaces {
-            let names = one.statistics.names();
-            for (name, value) in risen(names, &one.first, &one.last) {
-                measured.insert(format!("{}/{name}", one.name), value);
+            let (counts, queues) = risen(one.statistics.names(), &one.first, &one.last);
+            let key = |name: &str| format!("{}/{name}", one.name);
+            measured.extend(counts.into_iter().map(|(name, value)| (key(&name), value)));
+            if let Some((packets, share)) = queues
+                && busiest.as_ref().is_none_or(|(most, ..)| packets > *most)
+            {
+                busiest = Some((packets, key("busiest_receive_queue_share"), share));
             }
+        }
+        // An interface on which hardly anything comes has it all in one queue.
+        if let Some((_, name, share)) = busiest {
+            measured.insert(name, Measured::Level(share));
         }
         into.measured.insert(NAME.to_owned(), measured);
         into.absent.extend(self.absent);
     }
 }
 
-/// Returns the counters that rose, by name. With several receive queues it adds the busiest one's
-/// share of the packets.
-fn risen(names: &[String], first: &[u64], last: &[u64]) -> BTreeMap<String, Measured> {
+/// Returns the counters that rose, by name; with several receive queues their packets, and the share
+/// of the busiest one.
+fn risen(
+    names: &[String],
+    first: &[u64],
+    last: &[u64],
+) -> (BTreeMap<String, Measured>, Option<(u64, f64)>) {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for ((name, first), last) in names.iter().zip(first).zip(last) {
         *sums.entry(name).or_default() += rise(*first, *last);
@@ -114,10 +127,10 @@ fn risen(names: &[String], first: &[u64], last: &[u64]) -> BTreeMap<String, Meas
     let queues: Vec<u64> = queues.map(|(_, count)| *count).collect();
     let all: u64 = queues.iter().sum();
     let busiest = queues.iter().max().filter(|_| queues.len() > 1 && all > 0);
-    let busiest = busiest.map(|most| Measured::Level(*most as f64 / all as f64));
+    let busiest = busiest.map(|most| (all, *most as f64 / all as f64));
     let counts = sums.into_iter().filter(|(_, count)| *count > 0);
     let counts = counts.map(|(name, count)| (name.to_owned(), Measured::Count(count as f64)));
-    counts.chain(busiest.map(|share| ("busiest_receive_queue_share".to_owned(), share))).collect()
+    (counts.collect(), busiest)
 }
 
 /// Drivers call them `rx_queue_3_packets`, `rx3_packets`, `rx-3.packets`.
@@ -142,13 +155,13 @@ mod tests {
         let names = names.map(str::to_owned);
         let found = risen(&names, &[10, 20, 1, 7, 2], &[40, 30, 3, 7, 3]);
         let expected = [
-            ("busiest_receive_queue_share", Measured::Level(0.75)),
             ("rx_drops", Measured::Count(3.0)),
             ("rx_queue_0_packets", Measured::Count(30.0)),
             ("rx_queue_1_packets", Measured::Count(10.0)),
         ];
-        assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value)).into());
-        assert!(risen(&names[..1], &[1], &[9]).len() == 1, "one queue has no share");
+        let expected = expected.map(|(name, value)| (name.to_owned(), value)).into();
+        assert_eq!(found, (expected, Some((40, 0.75))));
+        assert_eq!(risen(&names[..1], &[1], &[9]).1, None, "one queue has no share");
     }
 
     #[test]

@@ -1,17 +1,19 @@
-//! `TCP_INFO` of the TCP connections that came while it was looked, of whatever program, by netlink
-//! (sock_diag).
+//! `TCP_INFO` of the TCP connections that came while it was looked, by netlink (sock_diag): those of
+//! the load's processes and their other ends, or, where none is known to be theirs, of whatever
+//! program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use millstream_netlink::{TcpSocket, tcp_sockets};
-use millstream_record::{Probes, TcpInfoRecord};
+use millstream_record::{Measured, Probes, TcpInfoRecord};
 
 use super::fullest::Fullest;
 use super::host::inside;
+use super::owners::{descriptors_of, socket as inode_of};
 use super::{Absent, Host, Kind, Probe, Turn, limits};
 
-/// A connection of a host: its ports.
+/// A connection of a host: its local and its remote port.
 type Key = (String, u16, u16);
 
 pub(super) const KIND: Kind =
@@ -24,6 +26,11 @@ pub(super) struct Flows {
     seen: BTreeMap<Key, Flow>,
     fullest: Fullest,
     turns: usize,
+    /// Processes of the load, and the sockets that they had when a connection came last.
+    watched: BTreeSet<u32>,
+    inodes: BTreeSet<u32>,
+    /// Connections of the run that each look found, both ends of one of this machine as one.
+    at_once: Vec<usize>,
 }
 
 /// A connection over the samples that had it.
@@ -35,6 +42,8 @@ struct Flow {
     /// Samples with a congestion window well below that of the one before, while nothing was sent
     /// again: it was idle, and begins anew.
     restarts: u32,
+    /// True where a process of the load has its socket.
+    is_own: bool,
 }
 
 type OfSample = fn(&TcpSocket) -> f64;
@@ -103,7 +112,8 @@ fn share(part: f64, rest: f64) -> f64 {
 impl Flow {
     fn new(now: Instant, socket: TcpSocket) -> Self {
         let sums = SAMPLED.map(|(_, of)| of(&socket));
-        Self { first: (now, socket.clone()), last: (now, socket), samples: 1, sums, restarts: 0 }
+        let (first, last) = ((now, socket.clone()), (now, socket));
+        Self { first, last, samples: 1, sums, restarts: 0, is_own: false }
     }
 
     fn look(&mut self, now: Instant, socket: TcpSocket) {
@@ -120,7 +130,8 @@ impl Flow {
 
     /// The last sample, with what all of them say.
     fn finish(self) -> TcpSocket {
-        let Self { first: (begin, first), last: (end, mut last), samples, sums, restarts } = self;
+        let Self { first: (begin, first), last: (end, mut last), samples, sums, restarts, .. } =
+            self;
         let watched = end.duration_since(begin).as_secs_f64();
         let means = SAMPLED.iter().zip(sums).map(|((name, _), sum)| (*name, sum / samples as f64));
         let mut more: Vec<(String, f64)> =
@@ -145,6 +156,9 @@ impl Flows {
             seen: BTreeMap::new(),
             fullest: Fullest::default(),
             turns: 0,
+            watched: BTreeSet::new(),
+            inodes: BTreeSet::new(),
+            at_once: Vec::new(),
         })
     }
 
@@ -183,12 +197,17 @@ impl Probe for Flows {
         looked
     }
 
+    fn watch(&mut self, pid: u32) {
+        self.watched.insert(pid);
+    }
+
     fn join(&mut self, host: &Host) -> Result<(), Absent> {
         self.hosts.push(host.clone());
         Ok(())
     }
 
-    fn finish(self: Box<Self>, into: &mut Probes) {
+    fn finish(mut self: Box<Self>, into: &mut Probes) {
+        self.keep_own();
         let moved = |one: &TcpSocket| field(one, "bytes_acked") + field(one, "bytes_received");
         let flows = self.seen.into_iter();
         let mut all: Vec<(Key, TcpSocket)> =
@@ -204,10 +223,26 @@ impl Probe for Flows {
         };
         into.tcp_info.extend(all.into_iter().enumerate().map(record));
         into.fullest_queues = self.fullest.finish();
+        let looks = self.at_once.len().max(1) as f64;
+        let at_once = Measured::Level(self.at_once.iter().sum::<usize>() as f64 / looks);
+        let measured = into.measured.entry("flows".to_owned()).or_default();
+        measured.insert("connections_at_once".to_owned(), at_once);
     }
 }
 
 impl Flows {
+    /// Drops the connections that have an end of the load's neither here nor there, if any has one.
+    fn keep_own(&mut self) {
+        let own = self.seen.iter().filter(|(_, flow)| flow.is_own);
+        let own: BTreeSet<(u16, u16)> =
+            own.map(|((_, local, remote), _)| (*local, *remote)).collect();
+        if !own.is_empty() {
+            self.seen.retain(|(_, local, remote), _| {
+                own.contains(&(*local, *remote)) || own.contains(&(*remote, *local))
+            });
+        }
+    }
+
     /// Looks at the connections of a step after the baseline.
     fn look(&mut self, turn: Turn) -> Result<(), Absent> {
         // Many connections make the answer long: it is asked for less often.
@@ -221,6 +256,14 @@ impl Flows {
             (Err(why), _) => return Err(why),
         };
         let at = Instant::now();
+        let fresh = now.iter().map(|(key, _)| key).filter(|key| !self.before.contains(key));
+        let pairs: BTreeSet<_> = fresh.map(|key| (key.1.min(key.2), key.1.max(key.2))).collect();
+        self.at_once.push(pairs.len());
+        if now.iter().any(|(key, _)| !self.before.contains(key) && !self.seen.contains_key(key)) {
+            let of = |pid: &u32| descriptors_of(*pid, limits::LOAD_DESCRIPTORS);
+            let links = self.watched.iter().flat_map(of);
+            self.inodes = links.filter_map(|(_, link)| inode_of(&link)).collect();
+        }
         for (key, socket) in now {
             if !self.before.contains(&key) {
                 let of = |name: &str| field(&socket, name) as u64;
@@ -230,10 +273,12 @@ impl Flows {
                 let queue = [bytes, memory[0], memory[1], read];
                 self.fullest.take(&key.0, (key.1, key.2), queue);
             }
+            let is_own = self.inodes.contains(&socket.inode);
             if let Some(flow) = self.seen.get_mut(&key) {
                 flow.look(at, socket);
+                flow.is_own |= is_own;
             } else if self.seen.len() < limits::FLOWS_SEEN && !self.before.contains(&key) {
-                self.seen.insert(key, Flow::new(at, socket));
+                self.seen.insert(key, Flow { is_own, ..Flow::new(at, socket) });
             }
         }
         Ok(())
@@ -282,6 +327,8 @@ mod tests {
         }
         let received = |info: &TcpInfoRecord| info.fields["bytes_received"] == 5700.0;
         assert!(probes.tcp_info.iter().any(received), "{:?}", probes.tcp_info);
+        let at_once = probes.measured["flows"]["connections_at_once"];
+        assert!(matches!(at_once, Measured::Level(count) if count >= 1.0), "{at_once:?}");
     }
 
     #[test]
@@ -334,5 +381,36 @@ mod tests {
         assert_eq!(limits("notsent_bytes", 1.0), 0.0);
         assert_eq!(limits("send_memory_bytes", 1000.0), 0.0);
         assert!(!found.contains_key("watched_rwnd_limited_s"), "was not measured");
+    }
+
+    /// Both ends of one connection, of which the load has one; beside it another program's.
+    #[test]
+    fn connections_of_others_are_left_out_where_the_loads_own_are_known() {
+        let key = |local, remote| ("here".to_owned(), local, remote);
+        let flows = |own: bool| {
+            let flow = |is_own| Flow { is_own, ..Flow::new(Instant::now(), TcpSocket::default()) };
+            let mut flows = Flows::open(&[]).unwrap();
+            flows.seen.insert(key(5, 80), flow(own));
+            flows.seen.insert(key(80, 5), flow(false));
+            flows.seen.insert(key(6, 80), flow(false));
+            flows.keep_own();
+            flows.seen.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(flows(true), [key(5, 80), key(80, 5)]);
+        assert_eq!(flows(false).len(), 3, "a process of another user may not be looked at");
+    }
+
+    #[test]
+    fn a_connection_is_the_loads_whose_process_has_its_socket() {
+        let here = [Host { name: "here".into(), net: NetSource::Own }];
+        let mut flows = Flows::open(&here).unwrap();
+        flows.watch(std::process::id());
+        flows.sample(Turn::First).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        flows.sample(Turn::Middle).unwrap();
+        let port = client.local_addr().unwrap().port();
+        let of_port = |key: &Key| key.1 == port;
+        assert!(flows.seen.iter().any(|(key, flow)| of_port(key) && flow.is_own));
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use millstream_netlink::Netlink;
+use millstream_netlink::{Netlink, features_off};
 use millstream_record::{HostCounters, InterfaceCounters, Probes};
 
 use super::{Absent, Host, Kind, NetSource, Probe, ProcFile, Turn};
@@ -23,8 +23,12 @@ pub(super) struct Hosts {
     hosts: Vec<OneHost>,
 }
 
+/// Offloads without which each segment passes the stack by itself (ethtool).
+const SEGMENTATION: &[&str] = &["tx-tcp-segmentation", "tx-generic-segmentation"];
+
 struct OneHost {
     name: String,
+    net: NetSource,
     dev: ProcFile,
     protocols: Vec<(ProcFile, ProtocolParser)>,
     mtus: BTreeMap<String, u32>,
@@ -33,6 +37,8 @@ struct OneHost {
     series: BTreeMap<String, (Vec<u64>, Vec<u64>)>,
     protocols_first: Protocols,
     protocols_last: Protocols,
+    /// The interface that sent most, and whether [`SEGMENTATION`] is off there.
+    segmentation_off: Option<(String, bool)>,
 }
 
 impl Hosts {
@@ -75,7 +81,7 @@ impl Probe for Hosts {
 
 impl OneHost {
     fn open(host: &Host) -> Result<Self, Absent> {
-        let at = |base: &str| Self::open_at(&host.name, Path::new(base));
+        let at = |base: &str| Self::open_at(host, Path::new(base));
         let of_process;
         let inside = match &host.net {
             NetSource::Own => return Ok(Self { mtus: mtus(), ..at("/proc/thread-self/net")? }),
@@ -93,7 +99,7 @@ impl OneHost {
         Ok(Self { mtus, ..opened })
     }
 
-    fn open_at(name: &str, base: &Path) -> Result<Self, Absent> {
+    fn open_at(host: &Host, base: &Path) -> Result<Self, Absent> {
         let mut protocols: Vec<(ProcFile, ProtocolParser)> = Vec::new();
         protocols.push((ProcFile::open(base.join("snmp"))?, parse_paired));
         protocols.push((ProcFile::open(base.join("netstat"))?, parse_paired));
@@ -106,7 +112,8 @@ impl OneHost {
             protocols.push((file, parse_by_cpu));
         }
         Ok(Self {
-            name: name.to_owned(),
+            name: host.name.clone(),
+            net: host.net.clone(),
             dev: ProcFile::open(base.join("dev"))?,
             protocols,
             mtus: BTreeMap::new(),
@@ -115,6 +122,7 @@ impl OneHost {
             series: BTreeMap::new(),
             protocols_first: Protocols::new(),
             protocols_last: Protocols::new(),
+            segmentation_off: None,
         })
     }
 
@@ -134,6 +142,9 @@ impl OneHost {
             }
         }
         self.last.extend(now);
+        if turn == Turn::Last {
+            self.segmentation_off = self.segmentation();
+        }
         if turn != Turn::Middle {
             let mut all = Protocols::new();
             for (file, parser) in &mut self.protocols {
@@ -149,9 +160,21 @@ impl OneHost {
         Ok(())
     }
 
+    /// Asks now, as a command may set it before it moves anything.
+    fn segmentation(&self) -> Option<(String, bool)> {
+        let sent = |(name, now): &(&String, &Counters)| {
+            now.since(&self.first.get(*name).copied().unwrap_or_default()).tx.bytes
+        };
+        let most = self.last.iter().max_by_key(sent)?.0.clone();
+        let ask = || features_off(&most, SEGMENTATION).map_err(|error| Absent(error.to_string()));
+        let off = inside(&self.net, ask).ok()?;
+        Some((most, !off.is_empty()))
+    }
+
     fn finish(self) -> HostCounters {
         let Self {
             name: _,
+            net: _,
             dev: _,
             protocols: _,
             mtus,
@@ -160,6 +183,7 @@ impl OneHost {
             mut series,
             protocols_first,
             protocols_last,
+            segmentation_off,
         } = self;
         let interfaces = last.into_iter().map(|(name, now)| {
             let before = first.get(&name).copied().unwrap_or_default();
@@ -167,7 +191,9 @@ impl OneHost {
             let (rx_bytes_series, tx_bytes_series) = series.remove(&name).unwrap_or_default();
             let mtu_bytes = mtus.get(&name).copied().unwrap_or(0);
             let counters = interface(risen, rx_bytes_series, tx_bytes_series);
-            (name, InterfaceCounters { mtu_bytes, ..counters })
+            let segmentation_off =
+                segmentation_off.as_ref().filter(|(of, _)| *of == name).map(|(_, is_off)| *is_off);
+            (name, InterfaceCounters { mtu_bytes, segmentation_off, ..counters })
         });
         let changed = protocols_last.into_iter().filter_map(|(name, now)| {
             let change = now.wrapping_sub(protocols_first.get(&name).copied().unwrap_or(0));
@@ -195,6 +221,7 @@ fn interface(
         tx_dropped: tx.dropped,
         tx_fifo: tx.fifo,
         mtu_bytes: 0,
+        segmentation_off: None,
         rx_bytes_series,
         tx_bytes_series,
     }

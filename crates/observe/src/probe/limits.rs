@@ -44,5 +44,7 @@ pub(super) const STACK: usize = 8;
 pub(super) const DESCRIPTORS: usize = 4096;
 /// Processes that hold a BPF program and are told of it.
 pub(super) const HOLDERS: usize = 4;
+/// Descriptors of a process of the load that are looked at each time that connections came.
+pub(super) const LOAD_DESCRIPTORS: usize = 256;
 /// Descriptors of a process that are looked at where the owners of all sockets are asked for once.
 pub(super) const OWNED_DESCRIPTORS: usize = 1 << 20;

@@ -68,8 +68,8 @@ pub struct Config {
     /// The CPUs whose distance is looked at, or the reason why none is: it takes some 25 µs of both
     /// for each sample.
     pub distance: Result<(usize, usize), Absent>,
-    /// True to watch the hosts' new TCP connections, of any program, and the counters of
-    /// Millstream's engines in the workers.
+    /// True to watch the load's TCP connections on the hosts (of any program where none is known to
+    /// be the load's), and the counters of Millstream's engines in the workers.
     pub flows: bool,
     /// True to read, at each step, the queues of the hosts' TCP connections, and those counters.
     pub queues: bool,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use millstream_netlink::{Netlink, Qdisc};
-use millstream_record::Kind::{Counter, Share, Trouble};
+use millstream_record::Kind::{Counter, Level, Share, Trouble};
 use millstream_record::{Column, Key, Probes, Table};
 
 use super::host::inside;
@@ -12,7 +12,7 @@ use super::{Absent, Host, Kind, Probe, Turn, rise32};
 pub(super) const KIND: Kind =
     Kind { name: "qdiscs", open: |config| Ok(Box::new(Qdiscs::open(&config.hosts)?)) };
 
-static COLUMNS: [Column; 5] = [
+static COLUMNS: [Column; 7] = [
     Column::new("sent", "packets", Counter, "Packets that it let through."),
     Column::part("dropped", "packets", Trouble, "sent", "Packets that it dropped."),
     Column::new(
@@ -29,6 +29,8 @@ static COLUMNS: [Column; 5] = [
         "overlimits",
         "Share of the samples in which packets waited.",
     ),
+    Column::new("sent_bytes", "bytes", Counter, "Bytes that it let through, with headers."),
+    Column::new("waiting_bytes", "bytes", Level, "Bytes that waited, the mean of the samples."),
 ];
 
 /// The hosts with a connection to the kernel in the namespace of each.
@@ -37,8 +39,8 @@ pub(super) struct Qdiscs {
     first: BTreeMap<String, Qdisc>,
     last: BTreeMap<String, Qdisc>,
     samples: usize,
-    /// Samples in which packets waited.
-    waiting: BTreeMap<String, usize>,
+    /// Samples in which packets waited, and the bytes that waited in all samples.
+    waiting: BTreeMap<String, (usize, f64)>,
 }
 
 impl Qdiscs {
@@ -77,8 +79,10 @@ impl Probe for Qdiscs {
             return Ok(());
         }
         self.samples += 1;
-        for (name, _) in now.iter().filter(|(_, one)| one.waiting_packets > 0) {
-            *self.waiting.entry(name.clone()).or_default() += 1;
+        for (name, one) in now.iter().filter(|(_, one)| one.waiting_packets > 0) {
+            let (samples, bytes) = self.waiting.entry(name.clone()).or_default();
+            *samples += 1;
+            *bytes += f64::from(one.waiting_bytes);
         }
         self.last.extend(now);
         Ok(())
@@ -99,8 +103,10 @@ impl Probe for Qdiscs {
             let counts = |of: &Qdisc| [of.sent_packets, of.drops, of.overlimits, of.requeues];
             let risen = counts(&before).into_iter().zip(counts(&now));
             let risen = risen.map(|(before, now)| rise32(before.into(), now.into()) as f64);
-            let waited = waiting.get(&name).copied().unwrap_or(0) as f64 / samples.max(1) as f64;
-            (name, risen.chain([waited]).collect())
+            let (waited, bytes) = waiting.get(&name).copied().unwrap_or_default();
+            let [waited, bytes] = [waited as f64, bytes].map(|sum| sum / samples.max(1) as f64);
+            let sent = now.sent_bytes.saturating_sub(before.sent_bytes) as f64;
+            (name, risen.chain([waited, sent, bytes]).collect())
         };
         let rows = last.into_iter().map(row).collect();
         let table = Table { key: Key::Qdisc, columns: COLUMNS.to_vec(), rows };
@@ -115,24 +121,28 @@ mod tests {
 
     #[test]
     fn what_rose_is_kept_by_discipline_with_how_often_packets_waited() {
-        let of = |sent_packets, overlimits, waiting_packets| Qdisc {
+        let of = |sent_packets, sent_bytes, overlimits| Qdisc {
             sent_packets,
+            sent_bytes,
             overlimits,
-            waiting_packets,
             ..Qdisc::default()
         };
         let named = |one| [("a/eth0 tbf 1:".to_owned(), one)].into();
         let probe = Qdiscs {
             hosts: vec![],
-            first: named(of(u32::MAX, 5, 0)),
-            last: named(of(9, 7, 1)),
+            first: named(of(u32::MAX, 100, 5)),
+            last: named(of(9, 5100, 7)),
             samples: 4,
-            waiting: [("a/eth0 tbf 1:".to_owned(), 3)].into(),
+            waiting: [("a/eth0 tbf 1:".to_owned(), (3, 8000.0))].into(),
         };
         let mut probes = Probes::default();
         Box::new(probe).finish(&mut probes);
         let found = &probes.tables["qdiscs"].rows[0].1;
-        assert_eq!(found[..], [10.0, 0.0, 2.0, 0.0, 0.75], "counters of 32 bits wrap");
+        assert_eq!(
+            found[..],
+            [10.0, 0.0, 2.0, 0.0, 0.75, 5000.0, 2000.0],
+            "counters of 32 bits wrap"
+        );
     }
 
     #[test]
