@@ -575,7 +575,7 @@ mod tests {
                     ("queue_entries_most", 8000.0),
                 ],
                 ("busiest_thread_share", 0.2),
-                0.9,
+                0.6,
             ),
         ];
         let catalogue = built_in();

@@ -57,8 +57,9 @@ const TAKES_IN: &str = "ksoftirqd/";
 /// The rest of the work in the kernel.
 const SYSTEM_CALLS: &str = "time_system_call_share";
 
-/// Beginnings of the names of garbage collectors' functions: of Go, V8, CPython and .NET.
-const COLLECTORS: [&str; 19] = [
+/// Beginnings of the names of garbage collectors' functions: of Go, V8, CPython (who visits the parts
+/// of an object is its collector) and .NET.
+const COLLECTORS: [&str; 26] = [
     "runtime.gc",
     "runtime.(*gc",
     "runtime.scan",
@@ -74,8 +75,15 @@ const COLLECTORS: [&str; 19] = [
     "v8::internal::MarkingVisitor",
     "v8::internal::Scaveng",
     "v8::internal::ConcurrentMarking",
-    "gc_collect_main",
+    "gc_collect",
     "deduce_unreachable",
+    "visit_decref",
+    "visit_reachable",
+    "dict_traverse",
+    "list_traverse",
+    "tupletraverse",
+    "type_traverse",
+    "subtype_traverse",
     "SVR::gc_heap",
     "WKS::gc_heap",
 ];
@@ -213,13 +221,15 @@ mod tests {
             (Asleep, "poll", "UDP 10.0.0.1:53", 0, 10.0),
             (Asleep, "sendto", "TCP 10.0.0.2:80", 0, 8.0),
             (Asleep, "recvfrom", "TCP 10.0.0.2:80", 0, 7.0),
-            (Kernel, "connect", "", 0, 6.0),
+            (Kernel, "connect", "", 0, 2.0),
+            (Asleep, "connect", "TCP 10.0.0.2:80", 0, 4.0),
             (Kernel, "write", "", 0, 5.0),
             (Ready, "", "", 0, 4.0),
         ];
         let of_server = [
             (OwnCode, "price", "", 0, 17.0),
-            (OwnCode, "runtime.gcDrain", "", 0, 3.0),
+            (OwnCode, "runtime.gcDrain", "", 0, 2.0),
+            (OwnCode, "list_traverse", "", 0, 1.0),
             (Kernel, "fdatasync", "", 0, 4.0),
             (Blocked, "fdatasync", "journal", 0, 8.0),
             (Blocked, "read", "prices", 0, 2.0),
