@@ -139,4 +139,10 @@ pub mod keys {
     pub const SHARE: &str = "share_percent";
     /// Jain's fairness index of near host and rival.
     pub const JAIN: &str = "jain_index";
+
+    /// Returns true for the key of a time, as the unit at its end says: less of it is better.
+    pub fn is_time(key: &str) -> bool {
+        let is_unit = ["_s", "_us", "_ms", "_ns"].iter().any(|end| key.ends_with(end));
+        is_unit && !key.ends_with("_per_s")
+    }
 }

@@ -1,10 +1,9 @@
 //! The command of `gate`: run so many times, and kept as an experiment.
 
-use millstream_lab::investigate::{CommandSubject, Figure, Subject};
-use millstream_record::RunRecord;
+use millstream_lab::investigate::{CommandSubject, Subject};
 use millstream_record::error::Error;
 
-use super::Arguments;
+use super::{Arguments, Set};
 use crate::investigate::{figure_of, subject};
 use crate::keeper::{CommandKeeper, Keeper};
 use crate::prepare::{Made, existing_store};
@@ -14,19 +13,9 @@ use crate::values::{database, time_limit};
 /// Name of the experiments whose runs are judged.
 const JUDGED: &str = "gate";
 
-/// The runs of a command, and the figure by which they are judged.
-pub(super) struct Measured {
-    /// Id of the experiment that holds them.
-    pub(super) id: String,
-    pub(super) runs: Vec<RunRecord>,
-    pub(super) figure: Figure,
-    /// The word behind it.
-    pub(super) unit: Option<String>,
-}
-
 /// Runs the command, and keeps its runs under the name of the standard, or as those that are
-/// judged.
-pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
+/// judged. Returns them with the key of their figure.
+pub(super) fn measure(arguments: &Arguments) -> Result<(Set, String), Error> {
     let Arguments { command, figure, lower_is_better, timeout, runs, database: place, .. } =
         arguments;
     let figure = figure_of(command, figure.as_deref(), *lower_is_better)?;
@@ -49,5 +38,5 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     let unit = subject.first.take().and_then(|first| first.unit);
     keeper.0.progress.end();
     let runs = observed.inspect_err(|_| keeper.0.say_kept())?;
-    Ok(Measured { id, runs, figure, unit })
+    Ok((Set { id, runs, unit, less_is_better: !figure.higher_is_better }, figure.key))
 }

@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use measure::{Measured, measure};
+use measure::measure;
 use millstream_diagnose::compare::{Change, Comparison, Difference, P_CHANGE, compare, differ};
 use millstream_diagnose::paired::drift;
 use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
-use millstream_lab::investigate::{FIGURE_UNIT, is_other_prefix};
+use millstream_lab::investigate::{FIGURE_LESS, FIGURE_UNIT, is_other_prefix};
 use millstream_plan::is_name;
 use millstream_record::error::Error;
 use millstream_record::{RunRecord, keys};
@@ -78,7 +78,8 @@ pub struct Arguments {
     /// transactions; of a command its figure]
     #[arg(long, value_name = "KEY")]
     result: Option<String>,
-    /// Less of the result or figure is better (a time)
+    /// Less of the result or figure is better: it is a time or a count. Of a key that ends in _s,
+    /// _ms, _us or _ns, but not in _per_s, that is so without
     #[arg(long)]
     lower_is_better: bool,
     /// The smallest loss, in percent, that has to be seen for a 0
@@ -122,6 +123,30 @@ impl Answer {
     }
 }
 
+/// A set of runs, with what is known of the figure of its command.
+struct Set {
+    /// Id of the experiment that holds them.
+    id: String,
+    runs: Vec<RunRecord>,
+    /// The word behind the figure.
+    unit: Option<String>,
+    less_is_better: bool,
+}
+
+impl Set {
+    /// Returns the set that is kept under this id or name.
+    fn kept(which: &str, at: &Database) -> Result<Self, Error> {
+        let parts = kept::find(&[which.to_owned()], at)?;
+        let fact = |name| parts.iter().find_map(|(kept, _)| kept.environment.get(name));
+        Ok(Self {
+            id: parts.first().map(|(kept, _)| kept.id.clone()).unwrap_or_default(),
+            runs: kept::as_kept(&parts),
+            unit: fact(FIGURE_UNIT).map(str::to_owned),
+            less_is_better: fact(FIGURE_LESS).is_some(),
+        })
+    }
+}
+
 /// The rule by which `gate` judges.
 #[derive(Clone, Copy, Debug)]
 struct Rule<'a> {
@@ -145,31 +170,23 @@ pub fn gate(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> Result<Answer, Error> {
-    let Arguments { second, result, lower_is_better, least, .. } = arguments;
+    let Arguments { second, result, least, database, .. } = arguments;
     check(arguments)?;
     let Some(first) = &arguments.first else { return turns::answer(arguments) };
     if arguments.standard {
-        let kept = measure(arguments)?;
+        let (kept, _) = measure(arguments)?;
         let valid = kept.runs.iter().filter(|run| run.validity.valid).count();
         output::out(&format!("Standard: {first}, {valid} runs that count, kept as {}\n", kept.id))?;
         return Ok(if valid < RUNS_FOR_A_CLAIM { Answer::CannotTell } else { Answer::Good });
     }
-    let set = |id: &String| -> Result<(Vec<RunRecord>, Option<String>), Error> {
-        let parts = kept::find(std::slice::from_ref(id), &arguments.database)?;
-        let unit = parts.iter().find_map(|(kept, _)| kept.environment.get(FIGURE_UNIT));
-        Ok((kept::as_kept(&parts), unit.map(str::to_owned)))
-    };
     // Refused before anything is run.
-    let (standard, unit) = set(first)?;
-    let ((judged, other), key, lower_is_better) = match second {
-        Some(second) => (set(second)?, result.clone(), *lower_is_better),
-        None => {
-            let Measured { runs, figure, unit, .. } = measure(arguments)?;
-            ((runs, unit), Some(figure.key), !figure.higher_is_better)
-        }
+    let standard = Set::kept(first, database)?;
+    let (judged, key) = match second {
+        Some(second) => (Set::kept(second, database)?, result.clone()),
+        None => measure(arguments).map(|(set, key)| (set, Some(key)))?,
     };
-    if let Some((one, other)) = unit.zip(other)
-        && is_other_prefix(&one, &other)
+    if let Some((one, other)) = standard.unit.as_ref().zip(judged.unit.as_ref())
+        && is_other_prefix(one, other)
     {
         output::out(&format!(
             "cannot tell: the figure of {first} is in {one}, the other in {other}: have a second group of --figure take \
@@ -177,10 +194,12 @@ fn answer(arguments: &Arguments) -> Result<Answer, Error> {
         ))?;
         return Ok(Answer::CannotTell);
     }
+    let is_said = second.is_some() && arguments.lower_is_better;
+    let lower_is_better = is_said || standard.less_is_better || judged.less_is_better;
     let rule = Rule { result: key.as_deref(), lower_is_better, least: least / 100.0 };
-    let (answer, mut lines) = judge(&standard, &judged, rule);
-    for (which, runs) in [("first", &standard), ("second", &judged)] {
-        lines.extend(failed(runs).map(|said| format!("{which} set: {said}")));
+    let (answer, mut lines) = judge(&standard.runs, &judged.runs, rule);
+    for (which, set) in [("first", &standard), ("second", &judged)] {
+        lines.extend(failed(&set.runs).map(|said| format!("{which} set: {said}")));
     }
     output::out(&(lines.join("\n") + "\n"))?;
     Ok(answer)
@@ -253,8 +272,7 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
             set.get(*case).cloned().unwrap_or_default()
         };
         let sets = (of(&first), of(&second));
-        let is_time = rule.result.is_none() && key.ends_with("_us");
-        let rule = Rule { lower_is_better: rule.lower_is_better || is_time, ..rule };
+        let rule = rule.of(key);
         // Bonferroni: one of so many may be worse by chance.
         let level = P_CHANGE / cases.len() as f64;
         let by_ratio = compare(&sets.0, &sets.1, level).map(|found| one(&found, cases.len(), rule));
@@ -310,6 +328,11 @@ fn apart(found: &Difference, cases: usize, rule: Rule<'_>) -> (Answer, String) {
 }
 
 impl Rule<'_> {
+    /// Returns the rule for results with this key.
+    fn of(self, key: &str) -> Self {
+        Self { lower_is_better: self.lower_is_better || keys::is_time(key), ..self }
+    }
+
     /// Returns the answer about a `change` that is shown or not, where one of `least_seen`, a
     /// share, would have been seen.
     fn answer(self, is_shown: bool, change: f64, least_seen: f64) -> Answer {
@@ -367,6 +390,29 @@ mod tests {
         assert_eq!(answer(&less, &standard, time), Answer::Worse);
         let other = Rule { result: Some("figure"), ..RULE };
         assert_eq!(answer(&standard, &less, other), Answer::CannotTell);
+    }
+
+    #[test]
+    fn less_of_a_time_is_better_also_where_its_key_is_named() {
+        let of = |middle: f64, key: &str| {
+            let mut runs = set(middle, 4.0, 20, "1");
+            for run in &mut runs {
+                let value = run.results.remove(keys::THROUGHPUT).unwrap();
+                run.results.insert(key.into(), value);
+            }
+            runs
+        };
+        for (key, more) in [
+            (keys::LATENCY_P99, Answer::Worse),
+            ("wait_ms", Answer::Worse),
+            ("wait_ns", Answer::Worse),
+            (keys::CPU_SECONDS, Answer::Worse),
+            (keys::TRANSACTIONS, Answer::Good),
+            (keys::STREAM_JAIN, Answer::Good),
+        ] {
+            let rule = Rule { result: Some(key), ..RULE };
+            assert_eq!(answer(&of(100.0, key), &of(150.0, key), rule), more, "{key}");
+        }
     }
 
     #[test]

@@ -6,9 +6,9 @@ use millstream_lab::investigate::{BUILD, doubt};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 
-use super::{Answer, Arguments, Rule, failed};
+use super::{Answer, Arguments, Rule, Set, failed};
 use crate::in_turns::{Two, pairs};
-use crate::{kept, output};
+use crate::output;
 
 /// Refuses options that clap takes and that mean nothing together.
 pub(super) fn check(arguments: &Arguments) -> Result<(), Error> {
@@ -45,16 +45,15 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
             (vec![runs], (key, lower_is_better))
         }
         ids => {
-            let set = |id: &String| {
-                let found = kept::find(std::slice::from_ref(id), &arguments.database)?;
-                Ok(kept::as_kept(&found))
-            };
-            let sets = ids.iter().map(set).collect::<Result<Vec<_>, Error>>()?;
+            let kept = ids.iter().map(|id| Set::kept(id, &arguments.database));
+            let kept = kept.collect::<Result<Vec<_>, Error>>()?;
+            let is_less = arguments.lower_is_better || kept.iter().any(|set| set.less_is_better);
+            let sets: Vec<_> = kept.into_iter().map(|set| set.runs).collect();
             let key = arguments.result.clone().or_else(|| key_of(&sets));
             let key = key.ok_or_else(|| {
                 Error::Refused("--blocks: these are no runs of two commands in turns".to_owned())
             })?;
-            (sets, (key, arguments.lower_is_better))
+            (sets, (key, is_less))
         }
     };
     let (key, lower_is_better) = rule_of;
@@ -68,7 +67,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
 
 /// Returns the answer about the pairs of each machine, and lines about it.
 fn judge(machines: &[Vec<(f64, f64)>], key: &str, rule: Rule<'_>) -> (Answer, Vec<String>) {
-    let mut lines = Vec::new();
+    let (mut lines, rule) = (Vec::new(), rule.of(key));
     let found = paired(machines, P_CHANGE);
     let answer = found.map_or(Answer::CannotTell, |one| {
         rule.answer(one.p <= P_CHANGE, one.ratio - 1.0, one.least_seen)
@@ -144,5 +143,15 @@ mod tests {
         let (answer, lines) = judge(&[pairs(&lost, "figure")], "figure", RULE);
         assert!(answer == Answer::CannotTell && lines[0].contains("too few pairs"), "{lines:?}");
         assert_eq!(key_of(&[of(1.0)]).as_deref(), Some("figure"));
+    }
+
+    #[test]
+    fn less_of_a_time_is_better_whoever_has_measured_it() {
+        let slower = [(0..10).map(|at| f64::from(100 + at)).map(|a| (a, 1.5 * a)).collect()];
+        assert_eq!(judge(&slower, "latency_us", RULE).0, Answer::Worse);
+        assert_eq!(judge(&slower, "requests_per_s", RULE).0, Answer::Good);
+        assert_eq!(judge(&slower, "figure", RULE).0, Answer::Good);
+        let less = Rule { lower_is_better: true, ..RULE };
+        assert_eq!(judge(&slower, "figure", less).0, Answer::Worse);
     }
 }

@@ -573,6 +573,21 @@ fn gate_compares_no_kbits_with_mbits() {
 }
 
 #[test]
+fn which_way_a_figure_is_better_is_kept_with_it() {
+    let place = Place::new("gate-less");
+    for (name, figure) in [("quick", "t=100"), ("slow", "t=150")] {
+        let options = ["gate", name, "--standard", "--runs", "4", "--lower-is-better"];
+        let mut command = place.command(&[&options[..], &["--figure", r"t=(\S+)"]].concat());
+        let output = command.args(["--", "echo", figure]).output().unwrap();
+        assert!(output.status.success(), "{}", words(&output));
+    }
+    for (first, second, expected) in [("quick", "slow", 1), ("slow", "quick", 0)] {
+        let output = place.command(&["gate", first, second]).output().unwrap();
+        assert_eq!(output.status.code(), Some(expected), "{}", words(&output));
+    }
+}
+
+#[test]
 fn gate_counts_runs_that_failed() {
     let place = Place::new("gate-failed");
     let count = place.write("count", "").display().to_string();

@@ -22,7 +22,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::elsewhere::Namespaces;
-use super::figure::{FIGURE_UNIT, Figure, Reading};
+use super::figure::{FIGURE_LESS, FIGURE_UNIT, Figure, Reading};
 use super::other_end::{OtherEnd, Started};
 use super::placement::Watch;
 use super::quota::Quotas;
@@ -167,6 +167,9 @@ impl CommandSubject<'_> {
         let mut experiment = ExperimentRecord::new(&self.name, self.seed, Timestamp::now());
         experiment.question.clone_from(&self.question);
         experiment.environment = environment::capture();
+        if !self.figure.higher_is_better {
+            experiment.environment.set(FIGURE_LESS, "true");
+        }
         experiment.workloads = vec!["command".to_owned()];
         experiment.stacks = vec!["host".to_owned()];
         experiment.repeats = runs;

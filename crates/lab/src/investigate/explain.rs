@@ -6,7 +6,7 @@ use millstream_diagnose::features::{by_threads, threads_of};
 use millstream_diagnose::scaling::Scaling;
 use millstream_plan::Workload;
 use millstream_record::error::Error;
-use millstream_record::{RunRecord, THREADS, configuration_label};
+use millstream_record::{RunRecord, THREADS, configuration_label, keys};
 
 use super::{Investigation, Options, Subject, look};
 
@@ -130,9 +130,7 @@ fn explain_as(
     options: &Options,
 ) -> Result<Investigation, Error> {
     // The unit alone says which way a command's figure is better.
-    let is_time = ["_s", "_us", "_ms", "_ns"].iter().any(|end| key.ends_with(end));
-    let higher_is_better = !is_time || key.ends_with("_per_s");
-    let stored = Stored { name, key, higher_is_better };
+    let stored = Stored { name, higher_is_better: !keys::is_time(&key), key };
     let mut found = look(&stored, runs, by_threads, catalogue, options)?;
     for suspect in &mut found.suspects {
         suspect.not_forced = Some("kept runs are not run again".to_owned());
@@ -145,7 +143,6 @@ mod tests {
     use super::*;
     use crate::made_up;
     use millstream_diagnose::causes::built_in;
-    use millstream_record::keys;
 
     fn runs(stack: &str, count: usize) -> Vec<RunRecord> {
         let one = |at: usize| {

@@ -15,6 +15,8 @@ use millstream_record::error::Error;
 
 /// The fact of an experiment that is the word behind the figure of its command.
 pub const FIGURE_UNIT: &str = "command.figure_unit";
+/// The fact of an experiment that less of the figure of its command is better.
+pub const FIGURE_LESS: &str = "command.figure_less_is_better";
 
 /// The place of a command's figure in its output.
 #[derive(Clone, Debug)]
