@@ -80,16 +80,7 @@ pub struct Difference {
 /// can show nothing at this `level`.
 pub fn differ(first: &[f64], second: &[f64], level: f64) -> Option<Difference> {
     let (first, second) = (finite(first), finite(second));
-    let found = by_ranks(&first, &second, level)?;
-    Some(Difference {
-        medians: (median(&first)?, median(&second)?),
-        difference: found.shift,
-        interval: found.interval,
-        p: found.p,
-        least_seen: found.least_seen,
-        runs: (first.len(), second.len()),
-        change: if found.p < level { Change::Changed } else { Change::NotShown },
-    })
+    by_ranks(&first, &second, level)?.as_difference(&first, &second)
 }
 
 fn finite(values: &[f64]) -> Vec<f64> {
@@ -101,22 +92,11 @@ fn finite(values: &[f64]) -> Vec<f64> {
 /// [`differ`] compares sets without a ratio.
 pub fn compare(first: &[f64], second: &[f64], level: f64) -> Option<Comparison> {
     let (first, second) = (finite(first), finite(second));
-    let found = by_ranks(&logarithms(&first)?, &logarithms(&second)?, level)?;
-    let interval = (found.interval.0.exp(), found.interval.1.exp());
-    let (ratio, least_seen) = (found.shift.exp(), found.least_seen.exp() - 1.0);
-    let is_ratio = interval.0 > 0.0 && interval.1.is_finite() && least_seen.is_finite();
-    is_ratio.then_some(Comparison {
-        medians: (median(&first)?, median(&second)?),
-        ratio,
-        interval,
-        p: found.p,
-        least_seen,
-        runs: (first.len(), second.len()),
-        change: if found.p < level { Change::Changed } else { Change::NotShown },
-    })
+    by_ranks(&logarithms(&first)?, &logarithms(&second)?, level)?.as_ratio(&first, &second)
 }
 
-fn logarithms(values: &[f64]) -> Option<Vec<f64>> {
+/// Returns the logarithms of values; `None` where one is not above zero.
+pub(crate) fn logarithms(values: &[f64]) -> Option<Vec<f64>> {
     let logarithm = |value: &f64| (*value > 0.0).then(|| (value.ln() / STEP).round() * STEP);
     values.iter().map(logarithm).collect()
 }
@@ -126,13 +106,56 @@ pub fn least_seen(first: &[f64], second: &[f64]) -> Option<f64> {
     compare(first, second, P_CHANGE).map(|found| found.least_seen)
 }
 
-/// The answer of the test of the sum of ranks.
-struct Found {
+/// The answer of a test of a shift, which finds interval and p.
+pub(crate) struct Found {
     shift: f64,
     interval: (f64, f64),
     p: f64,
     /// The smallest shift that is seen four times out of five.
-    least_seen: f64,
+    pub(crate) least_seen: f64,
+    change: Change,
+}
+
+impl Found {
+    /// Returns the answer of a test at a level. Half of the interval is so many standard errors; a
+    /// shift that is seen four times out of five has some more of them. `None` for numbers near the
+    /// largest possible ones, which have no difference that can be written.
+    pub(crate) fn new(shift: f64, interval: (f64, f64), p: f64, level: f64) -> Option<Self> {
+        let z = normal::exceeded_with(level / 2.0);
+        let least_seen = (interval.1 - interval.0) / (2.0 * z) * (z + Z_POWER);
+        let is_known = [interval.0, interval.1, least_seen].iter().all(|one| one.is_finite());
+        let change = if p < level { Change::Changed } else { Change::NotShown };
+        is_known.then_some(Self { shift, interval, p, least_seen, change })
+    }
+
+    /// Returns a shift of logarithms as a ratio of two sets.
+    pub(crate) fn as_ratio(&self, first: &[f64], second: &[f64]) -> Option<Comparison> {
+        let interval = (self.interval.0.exp(), self.interval.1.exp());
+        let least_seen = self.least_seen.exp() - 1.0;
+        let is_ratio = interval.0 > 0.0 && interval.1.is_finite() && least_seen.is_finite();
+        is_ratio.then_some(Comparison {
+            medians: (median(first)?, median(second)?),
+            ratio: self.shift.exp(),
+            interval,
+            p: self.p,
+            least_seen,
+            runs: (first.len(), second.len()),
+            change: self.change,
+        })
+    }
+
+    /// Returns it as a difference of two sets.
+    pub(crate) fn as_difference(&self, first: &[f64], second: &[f64]) -> Option<Difference> {
+        Some(Difference {
+            medians: (median(first)?, median(second)?),
+            difference: self.shift,
+            interval: self.interval,
+            p: self.p,
+            least_seen: self.least_seen,
+            runs: (first.len(), second.len()),
+            change: self.change,
+        })
+    }
 }
 
 fn by_ranks(first: &[f64], second: &[f64], level: f64) -> Option<Found> {
@@ -153,16 +176,7 @@ fn by_ranks(first: &[f64], second: &[f64], level: f64) -> Option<Found> {
     let interval = (shifts[at], shifts[shifts.len() - 1 - at]);
     let fell = shifts.iter().filter(|shift| **shift <= 0.0).count();
     let rose = shifts.iter().filter(|shift| **shift >= 0.0).count();
-    let z = normal::exceeded_with(level / 2.0);
-    let least_seen = (interval.1 - interval.0) / (2.0 * z) * (z + Z_POWER);
-    // Numbers near the largest possible ones have no difference that can be written.
-    let is_known = [interval.0, interval.1, least_seen].iter().all(|one| one.is_finite());
-    is_known.then_some(Found {
-        shift: median(&shifts)?,
-        interval,
-        p: both(fell.min(rose)),
-        least_seen,
-    })
+    Found::new(median(&shifts)?, interval, both(fell.min(rose)), level)
 }
 
 /// Returns the chance that, of so many differences of two sets of which none are equal, at most so

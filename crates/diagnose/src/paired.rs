@@ -4,66 +4,61 @@
 //! test: the interval has the changes that it does not reject, and excludes none exactly where p is
 //! below the level.
 
+use crate::compare::{Comparison, Found, P_CHANGE, logarithms};
 use crate::stats::{correlation, median, normal, ranks, student};
 
-/// Standard errors that are seen four times out of five, where p has to be below 5 %.
-const Z_SEEN: f64 = 1.959_964 + 0.841_621;
 /// Chance below which a drift is told.
 const P_DRIFT: f64 = 0.05;
-/// A logarithm as small as this is the rounding of a ratio of 1.
+/// A mean as small as this, as a share of the largest change, is the rounding of no change.
 const ROUNDING: f64 = 1e-12;
+/// Most pairs that are made up to say what they will show.
+const PAIRS_MADE_UP: usize = 50;
 /// Fewest machines whose differences show how much machines differ.
 pub const MACHINES_LEAST: usize = 3;
 /// Fewest pairs of one machine: of fewer no order of signs is rarer than 5 %.
 pub const PAIRS_LEAST: usize = 6;
 
-/// The second of two things as a ratio to the first.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Paired {
-    /// The ratio.
-    pub ratio: f64,
-    /// Its interval.
-    pub interval: (f64, f64),
-    /// Chance of a ratio as far from 1 where they do not differ.
-    pub p: f64,
-    /// The smallest change, as a share, that so many pairs show four times out of five.
-    pub least_seen: f64,
-    /// Pairs of all machines.
-    pub pairs: usize,
-    /// Machines.
-    pub machines: usize,
-}
-
 /// Compares the second of each pair with the first, at a level (0.05), for each machine its pairs.
 /// `None` where a result is not above zero, where one machine has fewer than [`PAIRS_LEAST`], and
 /// for two machines.
-pub fn paired(machines: &[Vec<(f64, f64)>], level: f64) -> Option<Paired> {
-    let machines: Vec<Vec<f64>> = machines
-        .iter()
-        .filter(|one| !one.is_empty())
-        .map(|one| changes(one))
-        .collect::<Option<_>>()?;
-    let pairs = machines.iter().map(Vec::len).sum();
-    let (change, interval, p, error) = match machines.as_slice() {
-        [one] if pairs >= PAIRS_LEAST => by_signed_ranks(one, level)?,
-        several if several.len() >= MACHINES_LEAST => by_machines(several, level)?,
-        _ => return None,
-    };
-    Some(Paired {
-        ratio: change.exp(),
-        interval: (interval.0.exp(), interval.1.exp()),
-        p,
-        least_seen: (Z_SEEN * error).exp() - 1.0,
-        pairs,
-        machines: machines.len(),
-    })
+pub fn paired(machines: &[Vec<(f64, f64)>], level: f64) -> Option<Comparison> {
+    let (first, second) = sides(machines);
+    test(machines, level, ratios)?.as_ratio(&first, &second)
+}
+
+/// Tests the changes of each machine that has pairs.
+fn test(
+    machines: &[Vec<(f64, f64)>],
+    level: f64,
+    changes: fn(&[(f64, f64)]) -> Option<Vec<f64>>,
+) -> Option<Found> {
+    let machines = machines.iter().filter(|one| !one.is_empty()).map(|one| changes(one));
+    let machines: Vec<Vec<f64>> = machines.collect::<Option<_>>()?;
+    match machines.as_slice() {
+        [one] if one.len() >= PAIRS_LEAST => by_signed_ranks(one, level),
+        several if several.len() >= MACHINES_LEAST => by_machines(several, level),
+        _ => None,
+    }
+}
+
+/// Returns the results of both things, of all machines.
+fn sides(machines: &[Vec<(f64, f64)>]) -> (Vec<f64>, Vec<f64>) {
+    machines.iter().flatten().copied().unzip()
 }
 
 /// Returns the smallest change, as a share, that `pairs` pairs would show four times out of five:
-/// the noise is that of the first ones.
+/// the noise is that of the first ones. The same test is made of changes that are spread as normal
+/// ones are.
 pub fn least_seen(first: &[(f64, f64)], pairs: usize) -> Option<f64> {
-    let changes = changes(first)?;
-    (changes.len() > 1).then(|| (Z_SEEN * deviation(&changes) / (pairs as f64).sqrt()).exp() - 1.0)
+    let changes = ratios(first).filter(|changes| changes.len() > 1)?;
+    // The interval of many pairs narrows by the root of their number.
+    let made_up = pairs.min(PAIRS_MADE_UP);
+    let spread = deviation(&changes) * (made_up as f64 / pairs as f64).sqrt();
+    // Their places are those of Blom (1958).
+    let place = |at: usize| (at as f64 + 0.625) / (made_up as f64 + 0.25);
+    let normal = (0..made_up).map(|at| spread * normal::exceeded_with(place(at)));
+    let found = by_signed_ranks(&normal.collect::<Vec<_>>(), P_CHANGE)?;
+    Some(found.least_seen.exp() - 1.0)
 }
 
 /// Returns the change, as a share, of both from the first pair to the last, where that is shown.
@@ -89,10 +84,10 @@ pub fn drift(pairs: &[(f64, f64)]) -> Option<f64> {
 }
 
 /// Returns the logarithm of the ratio of each pair.
-fn changes(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
-    let change = |&(a, b): &(f64, f64)| (a > 0.0 && b > 0.0).then(|| (b / a).ln());
-    let changes: Option<Vec<f64>> = pairs.iter().map(change).collect();
-    changes.filter(|all| all.iter().all(|one| one.is_finite()))
+fn ratios(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
+    let ratio = |&(a, b): &(f64, f64)| (a > 0.0 && b > 0.0).then_some(b / a);
+    let ratios: Option<Vec<f64>> = pairs.iter().map(ratio).collect();
+    logarithms(&ratios?).filter(|all| all.iter().all(|one| one.is_finite()))
 }
 
 fn deviation(values: &[f64]) -> f64 {
@@ -101,8 +96,10 @@ fn deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// The middle, its interval, p, and the standard error.
-type Found = (f64, (f64, f64), f64, f64);
+/// Returns the size below which a mean of such changes is none.
+fn rounding<'a>(changes: impl IntoIterator<Item = &'a f64>) -> f64 {
+    ROUNDING * changes.into_iter().fold(0.0, |most: f64, one| most.max(one.abs()))
+}
 
 /// Tests signed ranks (Wilcoxon, 1945), with the interval that belongs to it (Tukey, 1949): the sum
 /// of the ranks of what rose is the number of means of two changes that are above zero. Means that
@@ -112,7 +109,8 @@ fn by_signed_ranks(changes: &[f64], level: f64) -> Option<Found> {
     let mut means: Vec<f64> = each
         .flat_map(|(at, one)| changes[at..].iter().map(move |other| f64::midpoint(*one, *other)))
         .collect();
-    for mean in means.iter_mut().filter(|mean| mean.abs() < ROUNDING) {
+    let rounding = rounding(changes);
+    for mean in means.iter_mut().filter(|mean| mean.abs() <= rounding) {
         *mean = 0.0;
     }
     means.sort_unstable_by(f64::total_cmp);
@@ -121,11 +119,10 @@ fn by_signed_ranks(changes: &[f64], level: f64) -> Option<Found> {
     let fell = means.iter().filter(|mean| **mean <= 0.0).count();
     let rose = means.iter().filter(|mean| **mean >= 0.0).count();
     // So many means at either end are outside.
-    let outside = (0..means.len()).take_while(|&count| both(count) <= level).count();
+    let outside = (0..means.len()).take_while(|&count| both(count) < level).count();
     let at = outside.checked_sub(1)?;
     let interval = (means[at], means[means.len() - 1 - at]);
-    let error = deviation(changes) / (changes.len() as f64).sqrt();
-    Some((median(&means)?, interval, both(fell.min(rose)), error))
+    Found::new(median(&means)?, interval, both(fell.min(rose)), level)
 }
 
 /// Returns for each number the chance that a sum of some of the ranks 1 to `count`, each in it or
@@ -154,15 +151,16 @@ fn by_machines(machines: &[Vec<f64>], level: f64) -> Option<Found> {
     let means: Vec<f64> =
         machines.iter().map(|one| one.iter().sum::<f64>() / one.len() as f64).collect();
     let mean = means.iter().sum::<f64>() / means.len() as f64;
+    let mean = if mean.abs() <= rounding(machines.iter().flatten()) { 0.0 } else { mean };
     let error = deviation(&means) / (means.len() as f64).sqrt();
     let degrees = means.len() - 1;
     let wide = error * student::exceeded_with(level, degrees);
-    let p = match (mean.abs() < ROUNDING, error == 0.0) {
+    let p = match (mean == 0.0, error == 0.0) {
         (true, _) => 1.0,
         (false, true) => 0.0,
         (false, false) => student::beyond(mean / error, degrees),
     };
-    Some((mean, (mean - wide, mean + wide), p, error))
+    Found::new(mean, (mean - wide, mean + wide), p, level)
 }
 
 #[cfg(test)]
@@ -222,6 +220,34 @@ mod tests {
     }
 
     #[test]
+    fn few_pairs_and_few_machines_find_what_they_say() {
+        let mut rng = Rng::new(6);
+        for (machines, each) in [(1, 6), (1, 10), (3, 10), (4, 10)] {
+            let mut of = |ratio: f64| -> Vec<Vec<(f64, f64)>> {
+                let one = |_| {
+                    let own = if machines > 1 { noise(&mut rng, 0.04) } else { 1.0 };
+                    pairs(&mut rng, each, ratio * own)
+                };
+                (0..machines).map(one).collect()
+            };
+            let said: Vec<f64> =
+                (0..200).map(|_| paired(&of(1.0), 0.05).unwrap().least_seen).collect();
+            let said = median(&said).unwrap();
+            let found = (0..200).filter(|_| paired(&of(1.0 - said), 0.05).unwrap().p < 0.05);
+            let found = found.count();
+            assert!(found >= 130, "{found} of 200 at {said}, {machines} machines, {each} pairs");
+        }
+        // Said beforehand.
+        let said = (0..200).filter_map(|_| least_seen(&pairs(&mut rng, 5, 1.0), 6));
+        let said = median(&said.collect::<Vec<_>>()).unwrap();
+        let six =
+            (0..200).filter(|_| paired(&[pairs(&mut rng, 6, 1.0 - said)], 0.05).unwrap().p < 0.05);
+        let six = six.count();
+        assert!(six >= 130, "{six} of 200 at {said}");
+        assert!(least_seen(&pairs(&mut rng, 5, 1.0), 1_000).unwrap() < said / 5.0);
+    }
+
+    #[test]
     fn that_machines_differ_is_noise_of_its_own() {
         let mut rng = Rng::new(3);
         let (mut alarms, mut pooled) = (0, 0);
@@ -256,11 +282,9 @@ mod tests {
                 _ => vec![machine()],
             };
             for level in [0.05, 0.01] {
-                let Some(Paired { interval: (low, high), p, ratio, .. }) = paired(&machines, level)
-                else {
-                    continue;
-                };
-                assert_eq!(p <= level, low > 1.0 || high < 1.0, "{machines:?}: {low} {high} {p}");
+                let Some(found) = paired(&machines, level) else { continue };
+                let Comparison { interval: (low, high), p, ratio, .. } = found;
+                assert_eq!(p < level, low > 1.0 || high < 1.0, "{machines:?}: {low} {high} {p}");
                 assert!(low <= ratio && ratio <= high);
             }
         }

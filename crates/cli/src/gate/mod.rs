@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use measure::measure;
-use millstream_diagnose::compare::{Change, Comparison, Difference, P_CHANGE, compare, differ};
+use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
 use millstream_diagnose::paired::drift;
 use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
 use millstream_lab::investigate::{FIGURE_LESS, FIGURE_UNIT, is_other_prefix};
@@ -82,7 +82,7 @@ pub struct Arguments {
     /// _ms, _us or _ns, but not in _per_s, that is so without
     #[arg(long)]
     lower_is_better: bool,
-    /// The smallest loss, in percent, that has to be seen for a 0
+    /// The loss, in percent, that the interval has to exclude for a 0
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
     least: f64,
     #[command(flatten)]
@@ -275,9 +275,11 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
         let rule = rule.of(key);
         // Bonferroni: one of so many may be worse by chance.
         let level = P_CHANGE / cases.len() as f64;
-        let by_ratio = compare(&sets.0, &sets.1, level).map(|found| one(&found, cases.len(), rule));
+        let of = format!("{} and {} runs", sets.0.len(), sets.1.len());
+        let by_ratio =
+            compare(&sets.0, &sets.1, level).map(|found| one(&found, cases.len(), &of, rule));
         let by_difference =
-            || differ(&sets.0, &sets.1, level).map(|one| apart(&one, cases.len(), rule));
+            || differ(&sets.0, &sets.1, level).map(|one| apart(&one, cases.len(), &of, rule));
         let (answer, said) = by_ratio
             .or_else(by_difference)
             .unwrap_or_else(|| (Answer::CannotTell, "too few runs".to_owned()));
@@ -297,34 +299,26 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
     (worst, lines)
 }
 
-fn one(found: &Comparison, cases: usize, rule: Rule<'_>) -> (Answer, String) {
-    let Comparison { ratio, interval, p, least_seen, runs, change, .. } = *found;
+/// Judges a ratio of so many runs or pairs.
+fn one(found: &Comparison, cases: usize, of: &str, rule: Rule<'_>) -> (Answer, String) {
+    let Comparison { ratio, interval: (low, high), p, least_seen, .. } = *found;
     let p = (p * cases as f64).min(1.0);
-    let answer = rule.answer(change == Change::Changed, ratio - 1.0, least_seen);
     let said = format!(
-        "ratio {ratio:.3} (95 %: {:.3} to {:.3}), p {p:.4}, {} and {} runs, which show a change of {:.1} %",
-        interval.0,
-        interval.1,
-        runs.0,
-        runs.1,
+        "ratio {ratio:.3} (95 %: {low:.3} to {high:.3}), p {p:.4}, {of}, which show a change of {:.1} %",
         least_seen * 100.0
     );
-    (answer, said)
+    (rule.answer((low - 1.0, high - 1.0), 1.0), said)
 }
 
 /// Judges values that have no ratio, as one falls to zero or is below it. The least loss is a share
 /// of the larger median then.
-fn apart(found: &Difference, cases: usize, rule: Rule<'_>) -> (Answer, String) {
-    let Difference { difference, interval: (low, high), p, least_seen, runs, medians, change } =
-        *found;
+fn apart(found: &Difference, cases: usize, of: &str, rule: Rule<'_>) -> (Answer, String) {
+    let Difference { difference, interval: (low, high), p, least_seen, medians, .. } = *found;
     let p = (p * cases as f64).min(1.0);
-    let size = medians.0.abs().max(medians.1.abs());
-    let share = if least_seen > 0.0 { least_seen / size } else { 0.0 };
     let said = format!(
-        "difference {difference:+} (95 %: {low} to {high}), p {p:.4}, {} and {} runs, which show one of {least_seen}",
-        runs.0, runs.1
+        "difference {difference:+} (95 %: {low} to {high}), p {p:.4}, {of}, which show one of {least_seen}"
     );
-    (rule.answer(change == Change::Changed, difference, share), said)
+    (rule.answer((low, high), medians.0.abs().max(medians.1.abs())), said)
 }
 
 impl Rule<'_> {
@@ -333,15 +327,14 @@ impl Rule<'_> {
         Self { lower_is_better: self.lower_is_better || keys::is_time(key), ..self }
     }
 
-    /// Returns the answer about a `change` that is shown or not, where one of `least_seen`, a
-    /// share, would have been seen.
-    fn answer(self, is_shown: bool, change: f64, least_seen: f64) -> Answer {
-        let is_less = if self.lower_is_better { change > 0.0 } else { change < 0.0 };
-        match is_shown {
-            true if is_less => Answer::Worse,
-            true => Answer::Good,
-            false if least_seen <= self.least => Answer::Good,
-            false => Answer::CannotTell,
+    /// Returns the answer about a change by its interval, for results of this size: all of it is a
+    /// loss, it excludes the least loss, or it does neither.
+    fn answer(self, (low, high): (f64, f64), size: f64) -> Answer {
+        let (loss, gain) = if self.lower_is_better { (high, -low) } else { (-low, high) };
+        match () {
+            () if gain < 0.0 => Answer::Worse,
+            () if loss <= 0.0 || loss < self.least * size => Answer::Good,
+            () => Answer::CannotTell,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! `gate --ab`: two commands in turns, on this machine or, as they were kept, on several.
 
 use millstream_diagnose::compare::P_CHANGE;
-use millstream_diagnose::paired::{self, MACHINES_LEAST, Paired, paired};
+use millstream_diagnose::paired::{self, MACHINES_LEAST, paired};
 use millstream_lab::investigate::{BUILD, doubt};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 
-use super::{Answer, Arguments, Rule, Set, failed};
+use super::{Answer, Arguments, Rule, Set, failed, one};
 use crate::in_turns::{Two, pairs};
 use crate::output;
 
@@ -68,19 +68,14 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
 /// Returns the answer about the pairs of each machine, and lines about it.
 fn judge(machines: &[Vec<(f64, f64)>], key: &str, rule: Rule<'_>) -> (Answer, Vec<String>) {
     let (mut lines, rule) = (Vec::new(), rule.of(key));
-    let found = paired(machines, P_CHANGE);
-    let answer = found.map_or(Answer::CannotTell, |one| {
-        rule.answer(one.p <= P_CHANGE, one.ratio - 1.0, one.least_seen)
-    });
-    let said = match found {
-        Some(Paired { ratio, interval: (low, high), p, least_seen, pairs, machines }) => {
-            let of = if machines > 1 { format!(" on {machines} machines") } else { String::new() };
-            format!(
-                "ratio {ratio:.3} (95 %: {low:.3} to {high:.3}), p {p:.4}, {pairs} pairs{of}, which show a change of {:.1} %",
-                least_seen * 100.0
-            )
+    let several = machines.iter().filter(|pairs| !pairs.is_empty()).count();
+    let several = if several > 1 { format!(" on {several} machines") } else { String::new() };
+    let of = format!("{} pairs{several}", machines.iter().map(Vec::len).sum::<usize>());
+    let (answer, said) = match paired(machines, P_CHANGE) {
+        Some(found) => one(&found, 1, &of, rule),
+        None => {
+            (Answer::CannotTell, "too few pairs, or figures that are not above zero".to_owned())
         }
-        None => "too few pairs, or figures that are not above zero".to_owned(),
     };
     lines.push(format!("B against A, {key}: {}: {said}", answer.words()));
     for (at, pairs) in machines.iter().enumerate() {
@@ -145,9 +140,29 @@ mod tests {
         assert_eq!(key_of(&[of(1.0)]).as_deref(), Some("figure"));
     }
 
+    /// A loss of 5 % is within each of the intervals.
+    #[test]
+    fn few_pairs_and_few_machines_exclude_no_loss_that_they_would_not_have_seen() {
+        let machines = [98.02, 95.12, 92.31].map(|b| vec![(100.0, b); 10]);
+        let six: Vec<(f64, f64)> = [-0.06, -0.06, 0.001, -0.06, -0.06, -0.06]
+            .map(|log: f64| (100.0, 100.0 * log.exp()))
+            .into();
+        for (of, expected) in
+            [(&machines[..], "(95 %: 0.883 to 1.025)"), (&[six][..], "0.942 to 1.001)")]
+        {
+            let (answer, lines) = judge(of, "figure", RULE);
+            assert_eq!(answer, Answer::CannotTell, "{lines:?}");
+            assert!(lines[0].contains(expected), "{lines:?}");
+        }
+        // The whole interval is above a loss of 5 %.
+        let near = [0.99, 1.0, 1.01].map(|b| vec![(1.0, b); 10]);
+        assert_eq!(judge(&near, "figure", RULE).0, Answer::Good);
+    }
+
     #[test]
     fn less_of_a_time_is_better_whoever_has_measured_it() {
-        let slower = [(0..10).map(|at| f64::from(100 + at)).map(|a| (a, 1.5 * a)).collect()];
+        let slower: [Vec<(f64, f64)>; 1] =
+            [(0..10).map(|at| f64::from(100 + at)).map(|a| (a, 1.5 * a)).collect()];
         assert_eq!(judge(&slower, "latency_us", RULE).0, Answer::Worse);
         assert_eq!(judge(&slower, "requests_per_s", RULE).0, Answer::Good);
         assert_eq!(judge(&slower, "figure", RULE).0, Answer::Good);

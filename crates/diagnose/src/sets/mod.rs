@@ -90,26 +90,14 @@ impl Row {
     /// Returns the row of a result of which each pair is of two runs in turns.
     pub fn of_pairs(name: &str, pairs: &[(f64, f64)]) -> Option<Self> {
         let found = paired(&[pairs.to_vec()], P_CHANGE)?;
-        let (first, second): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-        let medians = (median(&first)?, median(&second)?);
-        let changed = found.p <= P_CHANGE;
-        let comparison = Comparison {
-            medians,
-            ratio: found.ratio,
-            interval: found.interval,
-            p: found.p,
-            least_seen: found.least_seen,
-            runs: (first.len(), second.len()),
-            change: if changed { Change::Changed } else { Change::NotShown },
-        };
         Some(Self {
             name: name.to_owned(),
-            medians,
-            comparison: Some(comparison),
+            medians: found.medians,
+            comparison: Some(found),
             difference: None,
             p: found.p,
             p_corrected: found.p,
-            changed,
+            changed: found.change == Change::Changed,
         })
     }
 }
