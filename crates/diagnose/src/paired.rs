@@ -4,7 +4,7 @@
 //! test: the interval has the changes that it does not reject, and excludes none exactly where p is
 //! below the level.
 
-use crate::compare::{Comparison, Found, P_CHANGE, logarithms};
+use crate::compare::{Comparison, Difference, Found, P_CHANGE, logarithms};
 use crate::stats::{correlation, median, normal, ranks, student};
 
 /// Chance below which a drift is told.
@@ -20,10 +20,17 @@ pub const PAIRS_LEAST: usize = 6;
 
 /// Compares the second of each pair with the first, at a level (0.05), for each machine its pairs.
 /// `None` where a result is not above zero, where one machine has fewer than [`PAIRS_LEAST`], and
-/// for two machines.
+/// for two machines. [`differ`] compares pairs without a ratio.
 pub fn paired(machines: &[Vec<(f64, f64)>], level: f64) -> Option<Comparison> {
     let (first, second) = sides(machines);
     test(machines, level, ratios)?.as_ratio(&first, &second)
+}
+
+/// Compares the second of each pair with the first by their difference, whatever their signs: where
+/// [`paired`] has no ratio.
+pub fn differ(machines: &[Vec<(f64, f64)>], level: f64) -> Option<Difference> {
+    let (first, second) = sides(machines);
+    test(machines, level, differences)?.as_difference(&first, &second)
 }
 
 /// Tests the changes of each machine that has pairs.
@@ -88,6 +95,12 @@ fn ratios(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
     let ratio = |&(a, b): &(f64, f64)| (a > 0.0 && b > 0.0).then_some(b / a);
     let ratios: Option<Vec<f64>> = pairs.iter().map(ratio).collect();
     logarithms(&ratios?).filter(|all| all.iter().all(|one| one.is_finite()))
+}
+
+/// Returns the difference of each pair.
+fn differences(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
+    let difference = |&(a, b): &(f64, f64)| Some(b - a).filter(|change| change.is_finite());
+    pairs.iter().map(difference).collect()
 }
 
 fn deviation(values: &[f64]) -> f64 {
@@ -288,6 +301,24 @@ mod tests {
                 assert!(low <= ratio && ratio <= high);
             }
         }
+    }
+
+    #[test]
+    fn pairs_without_a_ratio_have_a_difference() {
+        let gone = vec![(5.0, 0.0); 10];
+        let found = differ(std::slice::from_ref(&gone), 0.05).unwrap();
+        assert_eq!((found.difference, found.interval, found.runs), (-5.0, (-5.0, -5.0), (10, 10)));
+        assert!(found.p < 0.05 && found.least_seen == 0.0, "{found:?}");
+        assert_eq!(differ(&[gone.clone(), gone.clone(), gone], 0.05).unwrap().difference, -5.0);
+        let none = differ(&[vec![(0.0, 0.0); 10]], 0.05).unwrap();
+        assert_eq!((none.difference, none.p), (0.0, 1.0));
+        assert_eq!(differ(&[vec![(0.0, 1.0); 5]], 0.05), None);
+        // A small change has a difference as a ratio has one.
+        let mut rng = Rng::new(7);
+        let of = [pairs(&mut rng, 10, 0.95)];
+        let (by_ratio, by_difference) = (paired(&of, 0.05).unwrap(), differ(&of, 0.05).unwrap());
+        let share = by_difference.least_seen / by_difference.medians.0 / by_ratio.least_seen;
+        assert!((0.8..1.25).contains(&share), "{share}");
     }
 
     #[test]

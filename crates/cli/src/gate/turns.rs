@@ -6,7 +6,7 @@ use millstream_lab::investigate::{BUILD, doubt};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 
-use super::{Answer, Arguments, Rule, Set, failed, one};
+use super::{Answer, Arguments, Rule, Set, apart, failed, one};
 use crate::in_turns::{Two, pairs};
 use crate::output;
 
@@ -71,12 +71,12 @@ fn judge(machines: &[Vec<(f64, f64)>], key: &str, rule: Rule<'_>) -> (Answer, Ve
     let several = machines.iter().filter(|pairs| !pairs.is_empty()).count();
     let several = if several > 1 { format!(" on {several} machines") } else { String::new() };
     let of = format!("{} pairs{several}", machines.iter().map(Vec::len).sum::<usize>());
-    let (answer, said) = match paired(machines, P_CHANGE) {
-        Some(found) => one(&found, 1, &of, rule),
-        None => {
-            (Answer::CannotTell, "too few pairs, or figures that are not above zero".to_owned())
-        }
-    };
+    let by_ratio = paired(machines, P_CHANGE).map(|found| one(&found, 1, &of, rule));
+    let by_difference =
+        || paired::differ(machines, P_CHANGE).map(|found| apart(&found, 1, &of, rule));
+    let (answer, said) = by_ratio
+        .or_else(by_difference)
+        .unwrap_or_else(|| (Answer::CannotTell, "too few pairs".to_owned()));
     lines.push(format!("B against A, {key}: {}: {said}", answer.words()));
     for (at, pairs) in machines.iter().enumerate() {
         let place =
@@ -157,6 +157,25 @@ mod tests {
         // The whole interval is above a loss of 5 %.
         let near = [0.99, 1.0, 1.01].map(|b| vec![(1.0, b); 10]);
         assert_eq!(judge(&near, "figure", RULE).0, Answer::Good);
+    }
+
+    #[test]
+    fn a_figure_of_zero_is_judged_by_its_difference() {
+        let less = Rule { lower_is_better: true, ..RULE };
+        let gone = [vec![(5.0, 0.0); 10]];
+        let (answer, lines) = judge(&gone, "figure", RULE);
+        assert_eq!(answer, Answer::Worse);
+        assert!(lines[0].contains("worse: difference -5 (95 %: -5 to -5), p 0.0020"), "{lines:?}");
+        assert_eq!(judge(&gone, "figure", less).0, Answer::Good);
+        // One figure alone is zero.
+        let counts: [Vec<(f64, f64)>; 1] =
+            [(0..=10).map(f64::from).map(|k| (k, 3.0 * k + 1.0)).collect()];
+        assert_eq!(judge(&counts, "figure", less).0, Answer::Worse);
+        assert_eq!(judge(&counts, "figure", RULE).0, Answer::Good);
+        let never = [vec![(0.0, 0.0); 6]];
+        assert_eq!(judge(&never, "figure", less).0, Answer::Good);
+        let machines = [[5.0, 0.0], [6.0, 1.0], [5.0, 0.5]].map(|[a, b]| vec![(a, b); 6]);
+        assert_eq!(judge(&machines, "figure", RULE).0, Answer::Worse);
     }
 
     #[test]

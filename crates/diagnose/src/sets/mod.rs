@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::{
     Change, Comparison, Difference, P_CHANGE, are_mostly_equal, chance, compare, differ,
 };
-use crate::paired::paired;
+use crate::paired::{self, paired};
 use crate::stats::median;
 
 pub use histograms::HistogramRow;
@@ -89,16 +89,15 @@ pub struct Row {
 impl Row {
     /// Returns the row of a result of which each pair is of two runs in turns.
     pub fn of_pairs(name: &str, pairs: &[(f64, f64)]) -> Option<Self> {
-        let found = paired(&[pairs.to_vec()], P_CHANGE)?;
-        Some(Self {
-            name: name.to_owned(),
-            medians: found.medians,
-            comparison: Some(found),
-            difference: None,
-            p: found.p,
-            p_corrected: found.p,
-            changed: found.change == Change::Changed,
-        })
+        let machine = [pairs.to_vec()];
+        let comparison = paired(&machine, P_CHANGE);
+        let differ = || paired::differ(&machine, P_CHANGE);
+        let difference = if comparison.is_some() { None } else { differ() };
+        let of_ratio = comparison.map(|found| (found.medians, found.p, found.change));
+        let of_difference = difference.map(|found| (found.medians, found.p, found.change));
+        let (medians, p, change) = of_ratio.or(of_difference)?;
+        let (name, changed) = (name.to_owned(), change == Change::Changed);
+        Some(Self { name, medians, comparison, difference, p, p_corrected: p, changed })
     }
 }
 
