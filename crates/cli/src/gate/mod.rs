@@ -12,7 +12,7 @@ use measure::measure;
 use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
 use millstream_diagnose::paired::drift;
 use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
-use millstream_lab::investigate::{FIGURE_LESS, FIGURE_UNIT, is_other_prefix};
+use millstream_lab::investigate::{FIGURE_LESS, FIGURE_UNIT, doubt, is_other_prefix};
 use millstream_plan::is_name;
 use millstream_record::error::Error;
 use millstream_record::{RunRecord, keys};
@@ -262,6 +262,7 @@ fn results(runs: &[RunRecord], rule: Rule<'_>) -> BTreeMap<(String, String), Vec
 
 /// Returns the worst answer of all configurations, and a line for each.
 fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, Vec<String>) {
+    let is_figure = first.iter().any(|run| run.workload == "command");
     let (first, second) = (results(first, rule), results(second, rule));
     let cases: BTreeSet<_> = first.keys().chain(second.keys()).collect();
     let mut lines = Vec::new();
@@ -291,6 +292,8 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
                 let by = by * 100.0;
                 format!("{name}: results of the {which} set drifted by {by:+.1} % while they were taken: --ab takes both in turns")
             }));
+            let doubt = doubt(set).filter(|_| is_figure);
+            lines.extend(doubt.map(|said| format!("{which} set: {said}")));
         }
     }
     if cases.is_empty() {
@@ -426,6 +429,22 @@ mod tests {
         ] {
             assert_eq!(answer(&of(100.0, key), &of(90.0, key), RULE), less, "{key}");
         }
+    }
+
+    #[test]
+    fn a_figure_that_stands_is_doubted_and_a_result_of_a_workload_is_not() {
+        let mut command = set(100.0, 4.0, 6, "1");
+        command.iter_mut().for_each(|run| run.workload = "command".into());
+        let mut standing = command.clone();
+        for run in &mut standing {
+            run.results.insert(keys::THROUGHPUT.into(), 7.0);
+        }
+        let said = judge(&command, &standing, RULE).1.join("\n");
+        assert!(said.contains("second set: The figure is 7 in all 6 runs"), "{said}");
+        assert!(!said.contains("first set: The figure"), "{said}");
+        standing.iter_mut().for_each(|run| run.workload = "tcp_rr".into());
+        let said = judge(&standing, &standing, RULE).1.join("\n");
+        assert!(!said.contains("The figure"), "{said}");
     }
 
     /// The worst there is, the best, and what is below zero.

@@ -47,6 +47,12 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, Error> {
         ids => {
             let kept = ids.iter().map(|id| Set::kept(id, &arguments.database));
             let kept = kept.collect::<Result<Vec<_>, Error>>()?;
+            if let Some(twice) = named_twice(&kept) {
+                let why = "--blocks: a set of each machine, but this one is named twice";
+                return Err(Error::Refused(format!(
+                    "{why}: {twice}; `millstream list` has the ids"
+                )));
+            }
             let is_less = arguments.lower_is_better || kept.iter().any(|set| set.less_is_better);
             let sets: Vec<_> = kept.into_iter().map(|set| set.runs).collect();
             let key = arguments.result.clone().or_else(|| key_of(&sets));
@@ -87,10 +93,18 @@ fn judge(machines: &[Vec<(f64, f64)>], key: &str, rule: Rule<'_>) -> (Answer, Ve
                 "{place}both drifted by {by:+.1} % from the first pair to the last; the ratio of each pair is hardly touched by that"
             ));
         }
-        let all: Vec<f64> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
-        lines.extend(doubt(&all));
+        let (of_a, of_b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+        for (build, results) in [("A", of_a), ("B", of_b)] {
+            lines.extend(doubt(&results).map(|said| format!("{place}{build}: {said}")));
+        }
     }
     (answer, lines)
+}
+
+/// Returns the id of a set that is there twice, whatever its names.
+fn named_twice(sets: &[Set]) -> Option<&str> {
+    let is_before = |(at, set): &(usize, &Set)| sets[..*at].iter().any(|one| one.id == set.id);
+    sets.iter().enumerate().find(is_before).map(|(_, set)| set.id.as_str())
 }
 
 /// Returns the key of the figure that the runs have.
@@ -157,6 +171,25 @@ mod tests {
         // The whole interval is above a loss of 5 %.
         let near = [0.99, 1.0, 1.01].map(|b| vec![(1.0, b); 10]);
         assert_eq!(judge(&near, "figure", RULE).0, Answer::Good);
+    }
+
+    #[test]
+    fn a_set_counts_once_as_a_machine() {
+        let set =
+            |id: &str| Set { id: id.to_owned(), runs: vec![], unit: None, less_is_better: false };
+        assert_eq!(named_twice(&["one", "two", "one"].map(set)), Some("one"));
+        assert_eq!(named_twice(&["one", "two", "three"].map(set)), None);
+    }
+
+    #[test]
+    fn a_figure_that_stands_is_doubted_in_each_build() {
+        let pairs: [Vec<(f64, f64)>; 1] =
+            [(0..6).map(|at| (1000.0, 900.0 + f64::from(at))).collect()];
+        let (_, lines) = judge(&pairs, "figure", RULE);
+        assert!(lines.iter().any(|line| line.starts_with("A: The figure is 1000 in all 6 runs")));
+        assert!(!lines.iter().any(|line| line.starts_with("B: ")), "{lines:?}");
+        let (_, lines) = judge(&[1, 2, 3].map(|_| vec![(1000.0, 900.0); 6]), "figure", RULE);
+        assert!(lines.iter().any(|line| line.starts_with("machine 3: B: The figure")), "{lines:?}");
     }
 
     #[test]
