@@ -113,11 +113,16 @@ fn one_thing(runs: &[RunRecord], name: fn(&RunRecord) -> String) -> Result<(), E
     })
 }
 
-/// Key of the result of these runs.
+/// Key of the result of these runs: of a command, whose failed runs have none, that of the first
+/// run that counts.
 fn key(runs: &[RunRecord]) -> String {
     match Workload::of(&runs[0].workload) {
         Some(workload) => workload.result().to_owned(),
-        None => runs[0].results.keys().next().cloned().unwrap_or_default(),
+        None => {
+            let mut keys =
+                runs.iter().filter(|run| run.validity.valid).flat_map(|run| run.results.keys());
+            keys.next().cloned().unwrap_or_default()
+        }
     }
 }
 
@@ -164,6 +169,20 @@ mod tests {
         assert_eq!(found.separation.findings[0].feature, "cpu_distance_ns");
         assert!(found.suspects.iter().all(|suspect| suspect.judgement.is_none()));
         assert!(found.text().contains("tcp_rr over kernel"));
+    }
+
+    #[test]
+    fn a_first_run_that_failed_does_not_hide_the_figure() {
+        let mut failing = runs("host", 9);
+        for (at, run) in failing.iter_mut().enumerate() {
+            run.workload = "command".into();
+            run.results = [("figure".to_owned(), 100.0 + at as f64)].into();
+        }
+        failing[0].results.clear();
+        failing[0].validity.reject("exit status: 1");
+        let found = explain(&failing, &built_in(), &Options::default()).unwrap();
+        assert_eq!((found.result.as_str(), found.observed.len()), ("figure", 8));
+        assert_eq!(found.left_out, ["r0: exit status: 1"]);
     }
 
     #[test]
