@@ -205,10 +205,12 @@ fn answer(arguments: &Arguments) -> Result<Answer, Error> {
     Ok(answer)
 }
 
-/// Returns how many of the runs failed, if any did: their results count nowhere.
+/// Returns how many of the runs failed, if any did: their results count nowhere. One that had a
+/// budget beside it does not count either, but did not fail.
 fn failed(runs: &[RunRecord]) -> Option<String> {
-    let failed = runs.iter().filter(|run| !run.validity.valid).count();
-    (failed > 0).then(|| format!("{failed} of {} runs failed", runs.len()))
+    let all = runs.iter().filter(|run| run.probes.budget.is_none());
+    let failed = all.clone().filter(|run| !run.validity.valid).count();
+    (failed > 0).then(|| format!("{failed} of {} runs failed", all.count()))
 }
 
 /// Refuses options that clap takes and that mean nothing together.
@@ -345,6 +347,7 @@ impl Rule<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millstream_record::Budget;
 
     /// Results around a middle: as wide as so many percent, and the same again each time.
     fn set(middle: f64, percent: f64, count: usize, factor: &str) -> Vec<RunRecord> {
@@ -429,6 +432,16 @@ mod tests {
         ] {
             assert_eq!(answer(&of(100.0, key), &of(90.0, key), RULE), less, "{key}");
         }
+    }
+
+    #[test]
+    fn the_run_with_the_budget_has_not_failed() {
+        let mut runs = set(100.0, 4.0, 6, "1");
+        runs[5].probes.budget = Some(Budget::default());
+        runs[5].validity.reject("where its time goes was looked at");
+        assert_eq!(failed(&runs), None);
+        runs[1].validity.reject("exit status: 1");
+        assert_eq!(failed(&runs).as_deref(), Some("1 of 5 runs failed"));
     }
 
     #[test]
