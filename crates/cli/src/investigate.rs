@@ -259,7 +259,7 @@ pub fn subject<'a>(
         namespaces: Default::default(),
         first: None,
         builds: Default::default(),
-        is_silent: false,
+        spoken: Default::default(),
     })
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use millstream_diagnose::causes::Force;
 use millstream_diagnose::stats::Rng;
 use millstream_foreign::shown;
-use millstream_load::running::{Running, bind, ending, is_process, may_be_started};
+use millstream_load::running::{Running, Said, bind, ending, is_process, may_be_started};
 use millstream_load::workload::monotonic_ns;
 use millstream_observe::environment;
 use millstream_observe::probe::{Config, NetSource, Sampler, kernel};
@@ -95,8 +96,8 @@ pub struct CommandSubject<'a> {
     pub namespaces: Namespaces,
     /// The two commands that are run in turns; empty where there is one.
     pub builds: [Vec<OsString>; 2],
-    /// True once a run has ended as it should and had no figure, before any had one.
-    pub is_silent: bool,
+    /// Commands that had a figure in some run; none at first.
+    pub spoken: BTreeSet<Vec<OsString>>,
 }
 
 /// CPUs of the two ends at a level of `placement`.
@@ -229,7 +230,7 @@ impl CommandSubject<'_> {
             let binding = Binding::of(of.name, of.level)?;
             // In force until the run has ended, and put back whatever its end is.
             let in_force = self.set(of.name, of.level)?;
-            self.one(binding, of.budget, &mut record)?;
+            let is_silent = self.one(binding, of.budget, &mut record)?;
             let failed = !record.validity.valid;
             let holds = in_force.map(|one| one.check(self.namespaces.of_ends(), &self.quotas));
             if let Some(Err(why)) = holds {
@@ -242,8 +243,12 @@ impl CommandSubject<'_> {
                 return Ok(());
             }
             let why = why.unwrap_or_default();
-            if self.is_silent {
-                return Err(Error::Worker(format!("the first run tells nothing: {why}")));
+            if is_silent {
+                let whose = match of.name {
+                    BUILD => format!(" of {}", of.level.to_uppercase()),
+                    _ => String::new(),
+                };
+                return Err(Error::Worker(format!("the first run{whose} tells nothing: {why}")));
             }
             let failed = records.iter().filter(|one| !one.validity.valid).count();
             if failed == records.len() && failed == FAILED_MOST {
@@ -257,6 +262,7 @@ impl CommandSubject<'_> {
 
     /// A figure as the result of a run, unless it is in another unit than the first of all.
     fn take(&mut self, reading: Reading, record: &mut RunRecord) {
+        self.spoken.insert(self.command.clone());
         let first = self.first.get_or_insert_with(|| reading.clone());
         if reading.has_other_prefix(first) {
             let unit = |reading: &Reading| reading.unit.clone().unwrap_or_default();
@@ -279,8 +285,14 @@ impl CommandSubject<'_> {
         InForce::set(setting, level, ends, &self.state, &self.quotas).map(Some)
     }
 
-    /// One run, in new processes.
-    fn one(&mut self, binding: Binding, budget: bool, record: &mut RunRecord) -> Result<(), Error> {
+    /// One run, in new processes. Returns true where it ended as it should and had no figure, as no
+    /// run of this command had before.
+    fn one(
+        &mut self,
+        binding: Binding,
+        budget: bool,
+        record: &mut RunRecord,
+    ) -> Result<bool, Error> {
         let Binding { placement, raised } = binding;
         let guard = self.guard.as_ref();
         let (client_cpu, server_cpu) = match placement {
@@ -298,7 +310,7 @@ impl CommandSubject<'_> {
             if let Some(why) = failed {
                 record.validity.reject(why);
                 record.duration_s = begun.elapsed().as_secs_f64();
-                return Ok(());
+                return Ok(false);
             }
         }
         let mut config = Config::new(begun);
@@ -361,7 +373,17 @@ impl CommandSubject<'_> {
         }
         record.duration_s = begun.elapsed().as_secs_f64();
         record.window = Window { start_s, end_s };
-        let said = listening.all();
+        Ok(self.conclude(status, &listening.all(), record))
+    }
+
+    /// Takes the figure of a run that has ended so, or says why it does not count. Returns what
+    /// [`Self::one`] does.
+    fn conclude(
+        &mut self,
+        status: Option<ExitStatus>,
+        said: &Said,
+        record: &mut RunRecord,
+    ) -> bool {
         match status {
             None => record.validity.reject(format!(
                 "it did not end within {} s and was ended (--timeout)",
@@ -373,12 +395,12 @@ impl CommandSubject<'_> {
             Some(_) => match self.figure.read(&said.out) {
                 Ok(reading) => self.take(reading, record),
                 Err(why) => {
-                    self.is_silent = self.first.is_none();
                     record.validity.reject(said.because(&why));
+                    return !self.spoken.contains(&self.command);
                 }
             },
         }
-        Ok(())
+        false
     }
 }
 
@@ -496,7 +518,7 @@ mod tests {
             namespaces: Namespaces::default(),
             first: None,
             builds: Default::default(),
-            is_silent: false,
+            spoken: BTreeSet::new(),
         }
     }
 
@@ -531,6 +553,19 @@ mod tests {
         let (why, runs) = ended(&["true"]);
         assert!(why.contains("the first run tells nothing") && why.contains("--figure"), "{why}");
         assert_eq!(runs, 1);
+    }
+
+    /// Whichever of them is run first.
+    #[test]
+    fn of_two_commands_one_without_a_figure_ends_all_at_its_first_run() {
+        for seed in 1..=8 {
+            let mut kept = Kept::default();
+            let mut both = subject(&["echo", "figure 5"], &mut kept);
+            both.seed = seed;
+            let why = both.in_turns(&["true".into()], 6).unwrap_err().to_string();
+            assert!(why.contains("the first run of B tells nothing"), "{why}");
+            assert!(kept.0.len() <= 2, "{} runs, seed {seed}", kept.0.len());
+        }
     }
 
     #[test]
