@@ -24,7 +24,8 @@ pub struct Progress {
 
 /// The time that runs have taken so far.
 struct Pace {
-    expected_s: f64,
+    /// The time of a run before one has ended; `None` where nobody knows it.
+    expected_s: Option<f64>,
     finished: u32,
     finished_s: f64,
     left: usize,
@@ -32,26 +33,32 @@ struct Pace {
 }
 
 impl Pace {
-    fn run_s(&self) -> f64 {
-        if self.finished == 0 {
-            self.expected_s
-        } else {
-            self.finished_s / f64::from(self.finished)
+    fn run_s(&self) -> Option<f64> {
+        match self.finished {
+            0 => self.expected_s,
+            finished => Some(self.finished_s / f64::from(finished)),
         }
     }
 
-    fn left_s(&self) -> f64 {
-        let run_s = self.run_s();
+    fn left_s(&self) -> Option<f64> {
+        let run_s = self.run_s()?;
         let current = (run_s - self.run_began.elapsed().as_secs_f64()).max(0.0);
-        if self.left == 0 { 0.0 } else { current + run_s * (self.left - 1) as f64 }
+        Some(if self.left == 0 { 0.0 } else { current + run_s * (self.left - 1) as f64 })
+    }
+
+    /// Returns the number of runs, and how long they take where that is known.
+    fn of_runs(&self, total: usize) -> String {
+        let time = self.run_s().map(|run_s| format!(", about {}", minutes(run_s * total as f64)));
+        format!("{total} runs{}", time.unwrap_or_default())
     }
 }
 
 impl Progress {
-    /// Returns the progress of runs that measure and warm up for `seconds` each.
+    /// Returns the progress of runs that measure and warm up for `seconds` each; 0 where nobody
+    /// knows how long they take.
     pub fn new(seconds: f64) -> Self {
         let pace = Pace {
-            expected_s: seconds + SET_UP_S,
+            expected_s: (seconds > 0.0).then_some(seconds + SET_UP_S),
             finished: 0,
             finished_s: 0.0,
             left: 0,
@@ -65,15 +72,15 @@ impl Progress {
         self.total = total;
         if let Ok(mut pace) = self.pace.lock() {
             pace.left = total;
-            let time = minutes(pace.run_s() * total as f64);
-            say(format_args!("{id}: {total} runs, about {time}"));
+            say(format_args!("{id}: {}", pace.of_runs(total)));
         }
         let pace = self.pace.clone();
         let left = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
-            let left_s = pace.lock().map_or(0.0, |pace| pace.left_s());
-            let _ = write!(to, "{} left", minutes(left_s));
+            let left_s = pace.lock().ok().and_then(|pace| pace.left_s());
+            let left = left_s.map(|left_s| format!("{} left · ", minutes(left_s)));
+            let _ = to.write_str(&left.unwrap_or_default());
         };
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} · {left} · {msg}")
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} · {left}{msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar())
             .with_key("left", left);
         self.bar = ProgressBar::new(total as u64).with_style(style);
@@ -153,17 +160,29 @@ mod tests {
     #[test]
     fn the_time_left_follows_the_runs_that_were_timed() {
         let mut pace = Pace {
-            expected_s: 5.0,
+            expected_s: Some(5.0),
             finished: 0,
             finished_s: 0.0,
             left: 3,
             run_began: Instant::now() + Duration::from_secs(3600),
         };
-        assert_eq!(pace.left_s(), 15.0);
+        assert_eq!(pace.left_s(), Some(15.0));
         (pace.finished, pace.finished_s, pace.left) = (1, 7.0, 2);
-        assert_eq!(pace.left_s(), 14.0);
+        assert_eq!(pace.left_s(), Some(14.0));
         pace.left = 0;
-        assert_eq!(pace.left_s(), 0.0);
+        assert_eq!(pace.left_s(), Some(0.0));
+    }
+
+    #[test]
+    fn no_time_is_said_before_one_is_known() {
+        let said = |seconds| Progress::new(seconds).pace.lock().unwrap().of_runs(20);
+        assert_eq!(said(0.0), "20 runs");
+        assert_eq!(said(2.5), "20 runs, about 1:00 min");
+        let command = Progress::new(0.0);
+        let mut pace = command.pace.lock().unwrap();
+        assert_eq!(pace.left_s(), None);
+        (pace.finished, pace.finished_s, pace.left) = (1, 7.0, 2);
+        assert_eq!(pace.run_s(), Some(7.0));
     }
 
     #[test]
