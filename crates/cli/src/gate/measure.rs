@@ -35,7 +35,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<(Set, String), Error> {
     let mut subject = CommandSubject { server, ..subject };
     let observed = subject.observe(*runs);
     let id = subject.experiments().pop().unwrap_or_default();
-    let unit = subject.first.take().and_then(|first| first.unit);
+    let unit = subject.first.take().map(|first| first.unit);
     keeper.0.progress.end();
     let runs = observed.inspect_err(|_| keeper.0.say_kept())?;
     Ok((Set { id, runs, unit, less_is_better: !figure.higher_is_better }, figure.key))

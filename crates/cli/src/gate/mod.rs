@@ -12,7 +12,7 @@ use measure::measure;
 use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
 use millstream_diagnose::paired::drift;
 use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
-use millstream_lab::investigate::{FIGURE_LESS, FIGURE_UNIT, doubt, is_other_prefix};
+use millstream_lab::investigate::{FIGURE_LESS, FIGURE_UNIT, doubt, is_other_prefix, unit_name};
 use millstream_plan::is_name;
 use millstream_record::error::Error;
 use millstream_record::{RunRecord, keys};
@@ -189,8 +189,10 @@ fn answer(arguments: &Arguments) -> Result<Answer, Error> {
         && is_other_prefix(one, other)
     {
         output::out(&format!(
-            "cannot tell: the figure of {first} is in {one}, the other in {other}: have a second group of --figure take \
-             the prefix, for both\n"
+            "cannot tell: the figure of {first} is in {}, the other in {}: have a second group of --figure take \
+             the prefix, for both\n",
+            unit_name(&one),
+            unit_name(&other)
         ))?;
         return Ok(Answer::CannotTell);
     }

@@ -553,23 +553,27 @@ fn git_bisect_finds_the_commit_that_made_a_program_do_more_work() {
 
 #[test]
 fn gate_compares_no_kbits_with_mbits() {
-    let place = Place::new("gate-units");
-    let gate = |options: &[&str], said: &str| {
-        let mut command = place.command(&[&["gate", "good", "--runs", "4"][..], options].concat());
-        let output = command.args(["--", "echo", said]).output().unwrap();
-        (output.status.code(), words(&output))
-    };
-    let plain = ["--figure", r"rate=(\S+)"];
-    let (code, text) = gate(&[&plain[..], &["--standard"]].concat(), "rate=1.5 Mbits/sec");
-    assert_eq!(code, Some(0), "{text}");
-    let (code, text) = gate(&plain, "rate=1500 Kbits/sec");
-    assert_eq!(code, Some(125), "{text}");
-    assert!(text.contains("of good is in Mbits/sec, the other in Kbits/sec"), "{text}");
-    let (code, text) = gate(&plain, "rate=1.5 Mbits/sec");
-    assert_eq!(code, Some(0), "{text}");
-    // Both kept.
-    let mut command = place.command(&["gate", "good", "gate", "--result", "figure"]);
-    assert_eq!(command.output().unwrap().status.code(), Some(0));
+    for (one, other, why) in [
+        ("rate=1.5 Mbits/sec", "rate=1500 Kbits/sec", "is in Mbits/sec, the other in Kbits/sec"),
+        ("rate=9876", "rate=10.1 k", "is in plain numbers, the other in k"),
+    ] {
+        let place = Place::new("gate-units");
+        let gate = |options: &[&str], said: &str| {
+            let all = [&["gate", "good", "--runs", "4", "--figure", r"rate=(\S+)"][..], options];
+            let output = place.command(&all.concat()).args(["--", "echo", said]).output().unwrap();
+            (output.status.code(), words(&output))
+        };
+        let (code, text) = gate(&["--standard"], one);
+        assert_eq!(code, Some(0), "{text}");
+        let (code, text) = gate(&[], other);
+        assert_eq!(code, Some(125), "{text}");
+        assert!(text.contains(&format!("of good {why}")), "{text}");
+        let (code, text) = gate(&[], one);
+        assert_eq!(code, Some(0), "{text}");
+        // Both kept.
+        let mut command = place.command(&["gate", "good", "gate", "--result", "figure"]);
+        assert_eq!(command.output().unwrap().status.code(), Some(0));
+    }
 }
 
 #[test]

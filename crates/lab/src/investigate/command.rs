@@ -23,7 +23,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::elsewhere::Namespaces;
-use super::figure::{FIGURE_LESS, FIGURE_UNIT, Figure, Reading};
+use super::figure::{FIGURE_LESS, FIGURE_UNIT, Figure, Reading, unit_name};
 use super::other_end::{OtherEnd, Started};
 use super::placement::Watch;
 use super::quota::Quotas;
@@ -197,8 +197,8 @@ impl CommandSubject<'_> {
                 self.until_it_counts(&of, &experiment, &mut records)?;
             }
         }
-        if let Some(unit) = self.first.as_ref().and_then(|first| first.unit.as_ref()) {
-            experiment.environment.set(FIGURE_UNIT, unit.clone());
+        if let Some(first) = &self.first {
+            experiment.environment.set(FIGURE_UNIT, first.unit.clone());
         }
         experiment.finished_at = Some(Timestamp::now());
         self.keep.end(&experiment)?;
@@ -265,11 +265,10 @@ impl CommandSubject<'_> {
         self.spoken.insert(self.command.clone());
         let first = self.first.get_or_insert_with(|| reading.clone());
         if reading.has_other_prefix(first) {
-            let unit = |reading: &Reading| reading.unit.clone().unwrap_or_default();
             record.validity.reject(format!(
                 "its figure is in {}, that of the first run in {}: have a second group of --figure take the prefix",
-                unit(&reading),
-                unit(first)
+                unit_name(&reading.unit),
+                unit_name(&first.unit)
             ));
             return;
         }
@@ -701,19 +700,20 @@ mod tests {
     #[test]
     fn a_figure_in_another_unit_than_the_first_does_not_count() {
         let folder = std::env::temp_dir().join(format!("ms-unit-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let count = folder.join("count").display().to_string();
-        let script = format!(
-            "echo >>{count}; case $(wc -l <{count}) in 2) echo figure 900 Kbits/sec;; *) echo figure 1.1 Mbits/sec;; esac"
-        );
-        let (values, reasons) = figures(&script, 3);
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(values, [1.1, 1.1, 1.1]);
-        assert!(
-            reasons.len() == 1
-                && reasons[0].contains("in Kbits/sec, that of the first run in Mbits/sec"),
-            "{reasons:?}"
-        );
+        for (unit, other, why) in [
+            (" Mbits/sec", " Kbits/sec", "in Kbits/sec, that of the first run in Mbits/sec"),
+            (" k", "", "in plain numbers, that of the first run in k"),
+        ] {
+            std::fs::create_dir_all(&folder).unwrap();
+            let count = folder.join("count").display().to_string();
+            let script = format!(
+                "echo >>{count}; case $(wc -l <{count}) in 2) echo 'figure 900{other}';; *) echo 'figure 1.1{unit}';; esac"
+            );
+            let (values, reasons) = figures(&script, 3);
+            std::fs::remove_dir_all(&folder).unwrap();
+            assert_eq!(values, [1.1, 1.1, 1.1]);
+            assert!(reasons.len() == 1 && reasons[0].contains(why), "{reasons:?}");
+        }
     }
 
     #[test]

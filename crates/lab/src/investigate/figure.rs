@@ -13,7 +13,8 @@ pub use known::known_figure;
 use known::Known;
 use millstream_record::error::Error;
 
-/// The fact of an experiment that is the word behind the figure of its command.
+/// The fact of an experiment that is the word behind the figure of its command, empty where there
+/// is none.
 pub const FIGURE_UNIT: &str = "command.figure_unit";
 /// The fact of an experiment that less of the figure of its command is better.
 pub const FIGURE_LESS: &str = "command.figure_less_is_better";
@@ -106,37 +107,41 @@ impl Figure {
 pub struct Reading {
     /// It, multiplied by what its prefix stands for.
     pub value: f64,
-    /// The word behind it, where nothing has said what that means.
-    pub unit: Option<String>,
+    /// The word behind it, where nothing has said what that means; empty where there is none.
+    pub unit: String,
 }
 
 impl Reading {
     /// Returns true when another one is in the same unit by another prefix.
     pub fn has_other_prefix(&self, other: &Self) -> bool {
-        let units = self.unit.as_ref().zip(other.unit.as_ref());
-        units.is_some_and(|(one, other)| is_other_prefix(one, other))
+        is_other_prefix(&self.unit, &other.unit)
     }
 }
 
-/// Returns true when both are one unit by two prefixes, as Kbits/sec and Mbits/sec, which the
-/// number alone does not show.
+/// Returns true when both are one unit by two prefixes, as Kbits/sec and Mbits/sec, or a number
+/// without a unit and with a prefix, as 9876 and 10.1k, which the number alone does not show.
 pub fn is_other_prefix(one: &str, other: &str) -> bool {
     // As netperf writes them: 10^6bits/sec.
     fn power(unit: &str) -> Option<(&str, &str)> {
         unit.strip_prefix("10^")?.split_once('b')
     }
+    fn bare(unit: &str) -> Option<&str> {
+        unit.strip_prefix(['k', 'K', 'M', 'G', 'T', 'm', 'u', 'µ', 'n'])
+    }
     if let (Some((one, unit)), Some((other, same))) = (power(one), power(other)) {
         return one != other && unit == same;
     }
-    let bare = |unit: &str| {
-        let rest = unit.strip_prefix(['k', 'K', 'M', 'G', 'T', 'm', 'u', 'µ', 'n']);
-        rest.filter(|rest| !rest.is_empty()).map(str::to_owned)
-    };
-    let (bare_one, bare_other) = (bare(one), bare(other));
-    one != other
-        && (bare_one.as_deref() == Some(other)
-            || bare_other.as_deref() == Some(one)
-            || (bare_one.is_some() && bare_one == bare_other))
+    let bare = (bare(one), bare(other));
+    // A prefix alone differs from any other word, as of 10.1k IOPS and 9876 IOPS.
+    let is_prefix = bare.0 == Some("") || bare.1 == Some("");
+    let is_same_unit =
+        bare.0 == Some(other) || bare.1 == Some(one) || (bare.0.is_some() && bare.0 == bare.1);
+    one != other && (is_prefix || is_same_unit)
+}
+
+/// Returns the unit of a figure as a message names it.
+pub fn unit_name(unit: &str) -> &str {
+    if unit.is_empty() { "plain numbers" } else { unit }
 }
 
 /// Returns the text without the sequences that set a terminal's colours.
@@ -236,7 +241,8 @@ impl Place {
                 let unit = match prefix {
                     Some(_) => None,
                     None => UNIT.captures(&output[number.end()..]).map(|unit| unit[1].to_owned()),
-                };
+                }
+                .unwrap_or_default();
                 Some(finite(text).map(|number| Reading { value: number * power * factor, unit }))
             }
             Self::Netperf => netperf::read(output),
@@ -273,7 +279,7 @@ impl Place {
                     serde_json::Value::String(text) => finite(text),
                     value => value.as_f64().ok_or_else(|| no_number(&value.to_string())),
                 };
-                Some(number.map(|value| Reading { value, unit: None }))
+                Some(number.map(|value| Reading { value, unit: String::new() }))
             }
         }
     }

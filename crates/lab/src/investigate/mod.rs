@@ -40,7 +40,9 @@ pub use elsewhere::Namespaces;
 pub use explain::explain;
 #[cfg(feature = "clogs")]
 pub(crate) use explain::explain_by;
-pub use figure::{FIGURE_LESS, FIGURE_UNIT, Figure, Reading, is_other_prefix, known_figure};
+pub use figure::{
+    FIGURE_LESS, FIGURE_UNIT, Figure, Reading, is_other_prefix, known_figure, unit_name,
+};
 pub use limits::Limits;
 pub use met::{Met, Rate};
 pub use other_end::OtherEnd;

@@ -26,7 +26,7 @@ pub(super) fn read(output: &str) -> Found {
 
 fn reading(number: &str, unit: Option<&str>) -> Found {
     // Its tests and forms write one unit in two ways.
-    let unit = unit.map(|unit| unit.trim().replace("/sec", "/s"));
+    let unit = unit.unwrap_or_default().trim().replace("/sec", "/s");
     Some(finite(number).map(|value| Reading { value, unit }))
 }
 

@@ -104,6 +104,10 @@ fn a_unit_with_another_prefix_is_another_one() {
         ("rate=1s", "rate=900ms", true),
         ("rate=1KiB/s", "rate=1MiB/s", true),
         ("rate=1 MB/s", "rate=2 MB/s", false),
+        ("rate=9876, x", "rate=10.1k, x", true),
+        ("rate=998.7k", "rate=1.02M", true),
+        ("rate=9876 IOPS", "rate=10.1k IOPS", true),
+        ("rate=1.2k", "rate=1.4k", false),
         ("rate=1 ok", "rate=2 warning", false),
         ("rate=1", "rate=2 ms", false),
     ] {
@@ -281,7 +285,7 @@ fn netperf_is_read_without_heads_with_cpus_in_columns_and_twice() {
             Some("Trans/s"),
         ),
     ] {
-        let expected = Reading { value: expected, unit: unit.map(str::to_owned) };
+        let expected = Reading { value: expected, unit: unit.unwrap_or_default().to_owned() };
         assert_eq!(figure.read(output), Ok(expected.clone()), "{output}");
         let headed = format!("{banner}{output}");
         let read = figure.read(&headed).map(|reading| reading.value);
