@@ -391,9 +391,10 @@ impl CommandSubject<'_> {
             Some(status) if !status.success() => {
                 record.validity.reject(said.because(&ending("the command", status)));
             }
-            Some(_) => match self.figure.read(&said.out) {
-                Ok(reading) => self.take(reading, record),
-                Err(why) => {
+            Some(_) => match (self.figure.failed(&said.out), self.figure.read(&said.out)) {
+                (Some(why), _) => record.validity.reject(why),
+                (None, Ok(reading)) => self.take(reading, record),
+                (None, Err(why)) => {
                     record.validity.reject(said.because(&why));
                     return !self.spoken.contains(&self.command);
                 }
@@ -714,6 +715,26 @@ mod tests {
             assert_eq!(values, [1.1, 1.1, 1.1]);
             assert!(reasons.len() == 1 && reasons[0].contains(why), "{reasons:?}");
         }
+    }
+
+    #[test]
+    fn a_run_whose_requests_failed_does_not_count_and_is_made_again() {
+        let folder = std::env::temp_dir().join(format!("ms-requests-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let count = folder.join("count").display().to_string();
+        let script = format!(
+            "echo >>{count}; echo '  71488 requests in 1.00m, 31.52MB read'; \
+             test $(wc -l <{count}) != 1 || echo '  Non-2xx or 3xx responses: 65066'; \
+             echo 'Requests/sec:   1191.42'"
+        );
+        let mut kept = Kept::default();
+        let mut subject = subject(&["sh", "-c", &script], &mut kept);
+        subject.figure = Figure::parse("wrk", true).unwrap();
+        let runs = subject.observe(2).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(runs[0].validity.reasons, ["65066 of its requests failed, more than 1 %"]);
+        let figures: Vec<_> = runs.iter().map(|run| run.result("requests_per_s")).collect();
+        assert_eq!(figures[..3], [None, Some(1191.42), Some(1191.42)]);
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub struct Figure {
     places: Vec<Place>,
     /// True of a known program: its figure cannot be below zero.
     is_rate_or_time: bool,
+    /// What counts the requests of a known program, and those that failed.
+    requests: Vec<Regex>,
+    failed: Vec<Regex>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,7 +85,14 @@ impl Figure {
                 Place::Pattern(pattern, 1.0, Prefixes::Decimal)
             }
         };
-        Ok(Self { key, higher_is_better, places: vec![place], is_rate_or_time: false })
+        Ok(Self {
+            key,
+            higher_is_better,
+            places: vec![place],
+            is_rate_or_time: false,
+            requests: vec![],
+            failed: vec![],
+        })
     }
 
     /// The figure in an output, or why there is none, as a reason why a run does not count.
@@ -99,6 +109,23 @@ impl Figure {
             _ => return Ok(reading),
         };
         Err(format!("its figure is {value:e}, {wrong}: the program measured nothing"))
+    }
+
+    /// Returns why the figure of a known program does not count: of its requests more than one in a
+    /// hundred failed.
+    pub fn failed(&self, output: &str) -> Option<String> {
+        let output = without_colours(output);
+        let sum = |patterns: &[Regex]| -> f64 {
+            let found = patterns.iter().flat_map(|pattern| pattern.captures_iter(&output));
+            let count = |found: Captures<'_>| -> f64 {
+                let groups = found.iter().skip(1).flatten();
+                groups.filter_map(|group| group.as_str().parse::<f64>().ok()).sum()
+            };
+            found.map(count).sum()
+        };
+        let failed = sum(&self.failed);
+        let is_much = failed > sum(&self.requests) / 100.0;
+        is_much.then(|| format!("{failed} of its requests failed, more than 1 %"))
     }
 }
 

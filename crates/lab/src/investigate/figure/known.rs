@@ -20,19 +20,37 @@ pub(super) struct Known {
     json: &'static [&'static str],
     /// Patterns with what their number, `#`, is multiplied by, tried in turn.
     patterns: &'static [(&'static str, f64, Prefixes)],
+    /// Patterns whose groups count its requests, and those of them that failed: its rate has both.
+    requests: &'static [&'static str],
+    failed: &'static [&'static str],
 }
 
 /// A number as `#` of a known pattern takes it: with its sign and its exponent.
 const NUMBER: &str = r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)";
 
+/// The counts of the statuses of HTTP in a JSON document, and of those that say that a request
+/// failed.
+const JSON_CODES: &str = r#""(?:-1|[1-5]\d\d)":\s*(\d+)"#;
+const JSON_FAILED_CODES: &str = r#""(?:-1|[145]\d\d)":\s*(\d+)"#;
+
 use Prefixes::{Binary, Decimal};
+
+/// What most of the known programs have.
+const REQUESTS: Known = Known {
+    names: &[],
+    only_with: &[],
+    key: "requests_per_s",
+    higher_is_better: true,
+    json: &[],
+    patterns: &[],
+    requests: &[],
+    failed: &[],
+};
 
 const KNOWN: &[Known] = &[
     Known {
         names: &["iperf3"],
-        only_with: &[],
         key: keys::THROUGHPUT,
-        higher_is_better: true,
         // The receiver's sum goes before the sender's; `end.sum` is of UDP before iperf
         // 3.10.
         json: &["end.sum_received.bits_per_second", "end.sum.bits_per_second"],
@@ -48,13 +66,11 @@ const KNOWN: &[Known] = &[
             (r"# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
             (r"# ([KMGT]?)Bytes/sec.*receiver", 8.0, Binary),
         ],
+        ..REQUESTS
     },
     Known {
         names: &["iperf"],
-        only_with: &[],
         key: keys::THROUGHPUT,
-        higher_is_better: true,
-        json: &[],
         patterns: &[
             // With UDP the client tells what it sent, and then what the server had of it.
             (r"(?m)^\[.*Server Report:\n.*?\s# ([KMGT]?)bits/sec", 1.0, Decimal),
@@ -63,107 +79,98 @@ const KNOWN: &[Known] = &[
             (r"# ([KMGT]?)bits/sec", 1.0, Decimal),
             (r"# ([KMGT]?)Bytes/sec", 8.0, Binary),
         ],
+        ..REQUESTS
     },
-    Known {
-        names: &["netperf"],
-        only_with: &[],
-        key: "figure",
-        higher_is_better: true,
-        json: &[],
-        patterns: &[],
-    },
+    Known { names: &["netperf"], key: "figure", ..REQUESTS },
     Known {
         names: &["tcp_stream", "udp_stream"],
-        only_with: &[],
         key: keys::THROUGHPUT,
-        higher_is_better: true,
-        json: &[],
         patterns: &[(r"(?m)^throughput=#", 1e6, Decimal)],
+        ..REQUESTS
     },
     Known {
         names: &["tcp_rr", "tcp_crr", "udp_rr"],
-        only_with: &[],
         key: keys::TRANSACTIONS,
-        higher_is_better: true,
-        json: &[],
         patterns: &[(r"(?m)^throughput=#", 1.0, Decimal)],
+        ..REQUESTS
     },
     Known {
-        names: &["wrk", "wrk2", "hey"],
-        only_with: &[],
-        key: "requests_per_s",
-        higher_is_better: true,
-        json: &[],
+        names: &["wrk", "wrk2"],
         patterns: &[(r"Requests/sec:[ \t]*#", 1.0, Decimal)],
+        requests: &[r"(?m)^ +(\d+) requests in "],
+        failed: &[r"Non-2xx or 3xx responses: (\d+)"],
+        ..REQUESTS
     },
     Known {
-        names: &["oha"],
-        only_with: &[],
-        key: "requests_per_s",
-        higher_is_better: true,
+        names: &["hey", "oha"],
         json: &["summary.requestsPerSec"],
         patterns: &[(r"Requests/sec:[ \t]*#", 1.0, Decimal)],
+        requests: &[r"(?m)^ +\[\d+\]\s+(\d+) responses", JSON_CODES],
+        failed: &[
+            r"(?m)^ +\[[145]\d\d\]\s+(\d+) responses",
+            JSON_FAILED_CODES,
+            // Errors of requests that had no answer. "aborted due to deadline" is of those that were
+            // under way when the time was over (-z).
+            r"(?m)^ +\[(\d+)\]\s+(?:[^\s\da]|a[^b])",
+            r#""(?:[^"a]|a[^b"])[^"]* [^"]*":\s*(\d+)"#,
+        ],
+        ..REQUESTS
     },
     Known {
         names: &["fortio"],
-        only_with: &[],
-        key: "requests_per_s",
-        higher_is_better: true,
         json: &["ActualQPS"],
         patterns: &[(r"(?m)^All done .*[ ,]# qps", 1.0, Decimal)],
+        requests: &[r"(?m)^Code +-?\d+ : (\d+)", JSON_CODES],
+        // -1 is of requests that had no answer.
+        failed: &[r"(?m)^Code +(?:-1|[145]\d\d) : (\d+)", JSON_FAILED_CODES],
+        ..REQUESTS
     },
     Known {
         names: &["redis-benchmark"],
-        only_with: &[],
-        key: "requests_per_s",
-        higher_is_better: true,
-        json: &[],
         // Of several tests the last; --csv has the rate in the second column.
         patterns: &[
             (r"# requests per second", 1.0, Decimal),
             (r##"(?m)^"[^"]+","#""##, 1.0, Decimal),
         ],
+        ..REQUESTS
     },
     Known {
         names: &["memtier_benchmark"],
-        only_with: &[],
-        key: "requests_per_s",
-        higher_is_better: true,
         json: &["ALL STATS.Totals.Ops/sec"],
         patterns: &[(r"(?m)^Totals[ \t]+#", 1.0, Decimal)],
+        ..REQUESTS
     },
     Known {
         names: &["pgbench"],
-        only_with: &[],
         key: keys::TRANSACTIONS,
-        higher_is_better: true,
-        json: &[],
         patterns: &[(r"(?m)^tps = #", 1.0, Decimal)],
+        ..REQUESTS
     },
     Known {
         names: &["ab"],
-        only_with: &[],
-        key: "requests_per_s",
-        higher_is_better: true,
-        json: &[],
         patterns: &[(r"Requests per second:[ \t]*#", 1.0, Decimal)],
+        requests: &[r"Complete requests: +(\d+)"],
+        // An answer of another length than the first is none that failed.
+        failed: &[
+            r"\(Connect: (\d+), Receive: (\d+), Length: \d+, Exceptions: (\d+)\)",
+            r"Non-2xx responses: +(\d+)",
+        ],
+        ..REQUESTS
     },
     Known {
         names: &["sockperf"],
         only_with: &["throughput", "tp"],
         key: keys::THROUGHPUT,
-        higher_is_better: true,
-        json: &[],
         // Its Mbps are 2^20 bits.
         patterns: &[(r"BandWidth is .*\(# Mbps\)", 1_048_576.0, Decimal)],
+        ..REQUESTS
     },
     Known {
         names: &["sockperf"],
-        only_with: &[],
         key: "latency_us",
         higher_is_better: false,
-        json: &[],
         patterns: &[(r"(?:Latency is|avg-latency=)[ \t]*#", 1.0, Decimal)],
+        ..REQUESTS
     },
 ];
 
@@ -214,6 +221,9 @@ impl Known {
             let pattern = Regex::new(&pattern.replace('#', NUMBER)).expect("a known pattern");
             Place::Pattern(pattern, *factor, *prefixes)
         };
+        let counts = |patterns: &[&str]| -> Vec<Regex> {
+            patterns.iter().map(|pattern| Regex::new(pattern).expect("a known pattern")).collect()
+        };
         let json = self.json.iter().map(|path| Place::Json((*path).to_owned()));
         let own = self.names.contains(&"netperf").then_some(Place::Netperf);
         Figure {
@@ -221,6 +231,8 @@ impl Known {
             higher_is_better: self.higher_is_better,
             places: json.chain(self.patterns.iter().map(pattern)).chain(own).collect(),
             is_rate_or_time: true,
+            requests: counts(self.requests),
+            failed: counts(self.failed),
         }
     }
 }

@@ -345,3 +345,109 @@ fn a_rate_that_none_can_have_is_left_out_with_the_reason() {
     assert_eq!(read(r"in 10-(\d+) s", "in 10-20 s"), Some(20.0));
     assert_eq!(read("json:error", r#"{"error":"0.5"}"#), Some(0.5));
 }
+
+/// Programs whose rate has the requests that failed.
+#[test]
+fn a_rate_of_requests_that_failed_does_not_count() {
+    let wrk = |failed: &str| {
+        format!(
+            "  71488 requests in 1.00m, 31.52MB read\n\
+             \x20 Socket errors: connect 0, read 0, write 0, timeout 792\n\
+             {failed}Requests/sec:   1191.42\nTransfer/sec:    537.93KB\n"
+        )
+    };
+    let ab = |failed: &str| {
+        format!(
+            "Complete requests:      200\n{failed}Total transferred:      68400 bytes\n\
+             Requests per second:    558.42 [#/sec] (mean)\n"
+        )
+    };
+    let hey = |statuses: &str| {
+        format!(
+            "Summary:\n  Total:\t1.0000 secs\n  Requests/sec:\t1000.5\n\nResponse time histogram:\n\
+             \x20 0.001 [990]\t|∎∎∎\n\nStatus code distribution:\n{statuses}\n"
+        )
+    };
+    let oha = |statuses: &str| {
+        format!(
+            "Summary:\n\x1b[32;1m  Success rate:\t100.00%\x1b[0m\n  Requests/sec:\t16511.0\n\n\
+             Response time histogram:\n  0.001 ms [990] |\x1b[32m■■■\x1b[39m\n\n\
+             Status code distribution:\n{statuses}"
+        )
+    };
+    let oha_json = |codes: &str, errors: &str| {
+        format!(
+            "{{\n  \"summary\": {{\n    \"successRate\": 1.0,\n    \"requestsPerSec\": 16511.0,\n\
+             \x20   \"totalData\": 12000,\n    \"sizePerRequest\": 11\n  }},\n\
+             \x20 \"responseTimeHistogram\": {{\n    \"0.0012\": 1000\n  }},\n\
+             \x20 \"statusCodeDistribution\": {{{codes}}},\n  \"errorDistribution\": {{{errors}}}\n}}\n"
+        )
+    };
+    let fortio = |codes: &str| {
+        format!(
+            "Sockets used: 9 (for perfect keepalive, would be 2)\n{codes}\
+             All done 20 calls (plus 0 warmup) 3.492 ms avg, 454.2 qps\n"
+        )
+    };
+    let list = "   (Connect: 0, Receive: 3, Length: 190, Exceptions: 1)\n";
+    let bad = [
+        ("wrk", wrk("  Non-2xx or 3xx responses: 65066\n"), "65066"),
+        ("ab", ab("Failed requests:        0\nNon-2xx responses:      200\n"), "200"),
+        ("ab", ab(&format!("Failed requests:        194\n{list}")), "4"),
+        ("hey", hey("  [200]\t900 responses\n  [502]\t30 responses\n"), "30"),
+        (
+            "hey",
+            hey("  [200]\t900 responses\n\nError distribution:\n  [11]\tGet \"http://x\": EOF\n"),
+            "11",
+        ),
+        ("oha", oha("\x1b[31m  [502] 16511 responses\x1b[39m\n"), "16511"),
+        (
+            "oha",
+            oha("  [200] 99 responses\n\nError distribution:\n  [50] aborted due to deadline\n\
+                 \x20 [7] connection error: Connection refused (os error 111)\n"),
+            "7",
+        ),
+        ("oha", oha_json("\n    \"200\": 5,\n    \"502\": 999\n  ", ""), "999"),
+        (
+            "oha",
+            oha_json(
+                "\"200\":5",
+                "\n    \"aborted due to deadline\": 50,\n    \"operation timed out\": 6\n  ",
+            ),
+            "6",
+        ),
+        ("fortio", fortio("Code 200 : 1 (5.0 %)\nCode 503 : 19 (95.0 %)\n"), "19"),
+        ("fortio", fortio("Code  -1 : 2 (10.0 %)\nCode 200 : 18 (90.0 %)\n"), "2"),
+        ("fortio", r#"{"ActualQPS": 9.5, "RetCodes": {"200": 1, "503": 19}}"#.to_owned(), "19"),
+    ];
+    for (program, output, count) in bad {
+        let figure = Figure::parse(program, true).unwrap();
+        let said = figure.failed(&output);
+        let expected = format!("{count} of its requests failed, more than 1 %");
+        assert_eq!(said.as_deref(), Some(expected.as_str()), "{program} {output}");
+        assert!(figure.read(&output).is_ok(), "{program} {output}");
+    }
+    let varying = "   (Connect: 0, Receive: 0, Length: 190, Exceptions: 0)\n";
+    let good = [
+        ("wrk", wrk("")),
+        ("wrk", wrk("  Non-2xx or 3xx responses: 48\n")),
+        ("ab", ab("Failed requests:        0\n")),
+        ("ab", ab(&format!("Failed requests:        190\n{varying}"))),
+        ("hey", hey("  [200]\t900 responses\n  [301]\t90 responses\n  [502]\t9 responses\n")),
+        (
+            "oha",
+            oha("  [200] 99 responses\n\nError distribution:\n  [50] aborted due to deadline\n"),
+        ),
+        ("oha", oha_json("\"200\":1000,\"502\":9", "\n    \"aborted due to deadline\": 50\n  ")),
+        ("fortio", fortio("Code 200 : 20 (100.0 %)\n")),
+        ("redis-benchmark", "GET: 31446.54 requests per second, p50=0.623 msec\n".to_owned()),
+    ];
+    for (program, output) in good {
+        let figure = Figure::parse(program, true).unwrap();
+        assert_eq!(figure.failed(&output), None, "{program} {output}");
+        assert!(figure.read(&output).is_ok(), "{program} {output}");
+    }
+    // A pattern of one's own says what it counts.
+    let own = Figure::parse(r"Requests/sec: +(\S+)", true).unwrap();
+    assert_eq!(own.failed(&wrk("  Non-2xx or 3xx responses: 65066\n")), None);
+}
