@@ -245,7 +245,8 @@ pub fn ending(who: &str, status: ExitStatus) -> String {
 pub struct Said {
     /// Its standard output.
     pub out: String,
-    err: String,
+    /// Its standard error.
+    pub err: String,
     /// True when its output was longer than the part that is looked at.
     is_cut: bool,
 }

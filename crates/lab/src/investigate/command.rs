@@ -383,6 +383,7 @@ impl CommandSubject<'_> {
         said: &Said,
         record: &mut RunRecord,
     ) -> bool {
+        let output = self.figure.output_of(&said.out, &said.err);
         match status {
             None => record.validity.reject(format!(
                 "it did not end within {} s and was ended (--timeout)",
@@ -391,7 +392,7 @@ impl CommandSubject<'_> {
             Some(status) if !status.success() => {
                 record.validity.reject(said.because(&ending("the command", status)));
             }
-            Some(_) => match (self.figure.failed(&said.out), self.figure.read(&said.out)) {
+            Some(_) => match (self.figure.failed(output), self.figure.read(output)) {
                 (Some(why), _) => record.validity.reject(why),
                 (None, Ok(reading)) => self.take(reading, record),
                 (None, Err(why)) => {
@@ -735,6 +736,17 @@ mod tests {
         assert_eq!(runs[0].validity.reasons, ["65066 of its requests failed, more than 1 %"]);
         let figures: Vec<_> = runs.iter().map(|run| run.result("requests_per_s")).collect();
         assert_eq!(figures[..3], [None, Some(1191.42), Some(1191.42)]);
+    }
+
+    #[test]
+    fn a_known_program_may_write_its_figure_to_standard_error() {
+        let mut kept = Kept::default();
+        let script =
+            "echo starting; echo 'All done 20 calls (plus 0 warmup) 2.298 ms avg, 740.7 qps' >&2";
+        let mut subject = subject(&["sh", "-c", script], &mut kept);
+        subject.figure = Figure::parse("fortio", true).unwrap();
+        let runs = subject.observe(1).unwrap();
+        assert_eq!(runs[0].result("requests_per_s"), Some(740.7));
     }
 
     #[test]

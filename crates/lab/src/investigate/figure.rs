@@ -28,8 +28,8 @@ pub struct Figure {
     pub higher_is_better: bool,
     /// The first place that the output has counts.
     places: Vec<Place>,
-    /// True of a known program: its figure cannot be below zero.
-    is_rate_or_time: bool,
+    /// True of a known program: its figure cannot be below zero, and may be in either output.
+    is_known: bool,
     /// What counts the requests of a known program, and those that failed.
     requests: Vec<Regex>,
     failed: Vec<Regex>,
@@ -89,7 +89,7 @@ impl Figure {
             key,
             higher_is_better,
             places: vec![place],
-            is_rate_or_time: false,
+            is_known: false,
             requests: vec![],
             failed: vec![],
         })
@@ -98,17 +98,28 @@ impl Figure {
     /// The figure in an output, or why there is none, as a reason why a run does not count.
     pub fn read(&self, output: &str) -> Result<Reading, String> {
         let output = without_colours(output);
-        let found = self.places.iter().find_map(|place| place.read(&output));
-        let reading =
-            found.unwrap_or_else(|| Err("its output has no figure (--figure)".to_owned()))?;
+        let reading = self
+            .found(&output)
+            .unwrap_or_else(|| Err("its output has no figure (--figure)".to_owned()))?;
         let value = reading.value;
-        let wrong = match (value.abs(), self.is_rate_or_time) {
+        let wrong = match (value.abs(), self.is_known) {
             (size, _) if !size.is_finite() || size >= ABSURD => "more than any counter holds",
             (size, true) if size >= ABSURD_RATE => "more than any link carries",
             (_, true) if value < 0.0 => "below zero",
             _ => return Ok(reading),
         };
         Err(format!("its figure is {value:e}, {wrong}: the program measured nothing"))
+    }
+
+    fn found(&self, output: &str) -> Option<Result<Reading, String>> {
+        self.places.iter().find_map(|place| place.read(output))
+    }
+
+    /// Returns the output of a command to read: the standard one, but standard error where a known
+    /// program has its figure there, as fortio.
+    pub fn output_of<'a>(&self, out: &'a str, err: &'a str) -> &'a str {
+        let has = |output: &str| self.found(&without_colours(output)).is_some();
+        if self.is_known && !has(out) && has(err) { err } else { out }
     }
 
     /// Returns why the figure of a known program does not count: of its requests more than one in a

@@ -60,7 +60,9 @@ const KNOWN: &[Known] = &[
             (r#"(?m)^\{"event":"end".*"sum_received":\{[^}]*"bits_per_second":#"#, 1.0, Decimal),
             // With both directions at once (--bidir) the one from the client counts, as in JSON.
             (r"(?m)^\[SUM\]\[TX-C\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"(?m)^\[SUM\]\[TX-C\].*\s# ([KMGT]?)Bytes/sec.*receiver", 8.0, Binary),
             (r"(?m)^\[[^\]]*\]\[TX-C\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"(?m)^\[[^\]]*\]\[TX-C\].*\s# ([KMGT]?)Bytes/sec.*receiver", 8.0, Binary),
             (r"(?m)^\[SUM\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
             (r"(?m)^\[SUM\].*\s# ([KMGT]?)Bytes/sec.*receiver", 8.0, Binary),
             (r"# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
@@ -85,7 +87,19 @@ const KNOWN: &[Known] = &[
     Known {
         names: &["tcp_stream", "udp_stream"],
         key: keys::THROUGHPUT,
-        patterns: &[(r"(?m)^throughput=#", 1e6, Decimal)],
+        patterns: &[
+            // Its unit is a line of its own (--throughput-opt); K, M and G of Bytes are powers of
+            // 1024, of bits and B as they say. Without that line it is in Mbit/s.
+            (r"(?m)^throughput=#\nthroughput_units=([KMG]?i?)bits?/s", 1.0, Decimal),
+            (r"(?m)^throughput=#\nthroughput_units=([KMG]?i?)B/s", 8.0, Decimal),
+            (r"(?m)^throughput=#\nthroughput_units=([KMG])Bytes/s", 8.0, Binary),
+            (r"(?m)^throughput=#\nthroughput_units=10\^3bits/s", 1e3, Decimal),
+            (r"(?m)^throughput=#\nthroughput_units=10\^6bits/s", 1e6, Decimal),
+            (r"(?m)^throughput=#\nthroughput_units=10\^9bits/s", 1e9, Decimal),
+            (r"(?m)^throughput=#", 1e6, Decimal),
+            // An end that only writes has no more than what the other one read.
+            (r"(?m)^remote_throughput=#", 1.0, Decimal),
+        ],
         ..REQUESTS
     },
     Known {
@@ -161,15 +175,20 @@ const KNOWN: &[Known] = &[
         names: &["sockperf"],
         only_with: &["throughput", "tp"],
         key: keys::THROUGHPUT,
-        // Its Mbps are 2^20 bits.
-        patterns: &[(r"BandWidth is .*\(# Mbps\)", 1_048_576.0, Decimal)],
+        // Its Mbps are 2^20 bits, its Gbps (--giga-size) a thousand of them. With nine digits it writes
+        // Gbps for Mbps in some versions.
+        patterns: &[
+            (r"BandWidth is .*\(# Mbps\)", 1_048_576.0, Decimal),
+            (r"BandWidth is .*\((\d+\.\d{3}) Gbps\)", 1_048_576e3, Decimal),
+        ],
         ..REQUESTS
     },
     Known {
         names: &["sockperf"],
         key: "latency_us",
         higher_is_better: false,
-        patterns: &[(r"(?:Latency is|avg-latency=)[ \t]*#", 1.0, Decimal)],
+        // With --full-rtt the whole way there and back.
+        patterns: &[(r"(?:(?:Latency|Round trip) is|avg-(?:latency|rtt)=)[ \t]*#", 1.0, Decimal)],
         ..REQUESTS
     },
 ];
@@ -230,7 +249,7 @@ impl Known {
             key: self.key.to_owned(),
             higher_is_better: self.higher_is_better,
             places: json.chain(self.patterns.iter().map(pattern)).chain(own).collect(),
-            is_rate_or_time: true,
+            is_known: true,
             requests: counts(self.requests),
             failed: counts(self.failed),
         }

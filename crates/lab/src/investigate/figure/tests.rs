@@ -175,6 +175,49 @@ fn outputs_of_programs_that_debian_does_not_have_are_read() {
             "# target 99.9% 0.02\nAll done 40000 calls (plus 4 warmup) 0.5 ms avg, 7989.9 qps\n",
             7989.9,
         ),
+        ("tcp_stream -c", "local_throughput=0\nremote_throughput=94371840000\n", 94_371_840_000.0),
+        (
+            "tcp_stream -c -rw",
+            "throughput_opt=Mb\nnum_samples=10\nthroughput=9412.50\nthroughput_units=Mbit/s\n\
+             correlation_coefficient=1.00\nlocal_throughput=9412500000\nremote_throughput=9300000000\n",
+            9412.5e6,
+        ),
+        ("tcp_stream", "throughput=180.17\nthroughput_units=Gbit/s\n", 180.17e9),
+        ("tcp_stream", "throughput=2.00\nthroughput_units=Gibit/s\n", 2_147_483_648.0),
+        ("tcp_stream", "throughput=64.00\nthroughput_units=bits/s\n", 64.0),
+        ("tcp_stream", "throughput=3.50\nthroughput_units=10^9bits/s\n", 3.5e9),
+        ("udp_stream", "throughput=5.00\nthroughput_units=MB/s\n", 40e6),
+        ("udp_stream", "throughput=5.00\nthroughput_units=MiB/s\n", 41_943_040.0),
+        ("udp_stream", "throughput=5.00\nthroughput_units=MBytes/s\n", 41_943_040.0),
+        ("tcp_stream", "throughput=9412.50\ntime_end=1.5\n", 9412.5e6),
+        (
+            "iperf3 -c x --bidir -f M",
+            "[  5][TX-C]   0.00-1.00   sec   324 MBytes   324 MBytes/sec    5             sender\n\
+             [  5][TX-C]   0.00-1.02   sec   324 MBytes   318 MBytes/sec                  receiver\n\
+             [  7][RX-C]   0.00-1.00   sec   302 MBytes   302 MBytes/sec    1             sender\n\
+             [  7][RX-C]   0.00-1.02   sec   296 MBytes   290 MBytes/sec                  receiver\n",
+            318.0 * 8_388_608.0,
+        ),
+        (
+            "iperf3 -c x --bidir -P 2 -f M",
+            "[  5][TX-C]   0.00-1.02   sec   162 MBytes   159 MBytes/sec                  receiver\n\
+             [SUM][TX-C]   0.00-1.02   sec   324 MBytes   318 MBytes/sec                  receiver\n\
+             [ 11][TX-C]   0.00-1.02   sec   162 MBytes   159 MBytes/sec                  receiver\n\
+             [SUM][RX-C]   0.00-1.02   sec   296 MBytes   290 MBytes/sec                  receiver\n",
+            318.0 * 8_388_608.0,
+        ),
+        (
+            "sockperf pp --full-rtt",
+            "sockperf: \x1b[2;35m====> avg-rtt=71.846 (std-dev=192.141)\x1b[0m\n\
+             sockperf: Summary: Round trip is 71.846 usec\n",
+            71.846,
+        ),
+        ("sockperf ul --full-rtt", "sockperf: ====> avg-rtt=71.5 (std-dev=1.000)\n", 71.5),
+        (
+            "sockperf tp --giga-size",
+            "sockperf: Summary: BandWidth is 0.193 GBps (1.543 Gbps)\n",
+            1.543 * 1_048_576e3,
+        ),
         (
             "memtier_benchmark -s x",
             "ALL STATS\nType         Ops/sec     Hits/sec\nSets        4531.20          ---\nTotals     49843.15       449.6\n",
@@ -450,4 +493,15 @@ fn a_rate_of_requests_that_failed_does_not_count() {
     // A pattern of one's own says what it counts.
     let own = Figure::parse(r"Requests/sec: +(\S+)", true).unwrap();
     assert_eq!(own.failed(&wrk("  Non-2xx or 3xx responses: 65066\n")), None);
+}
+
+#[test]
+fn a_known_program_is_read_from_where_it_has_its_figure() {
+    let (with, without) = ("Requests/sec: 7\n", "Requests/sec: many\n");
+    let known = Figure::parse("wrk", true).unwrap();
+    let own = Figure::parse(r"Requests/sec: (\d)", true).unwrap();
+    assert_eq!(known.output_of(without, with), with);
+    assert_eq!(known.output_of("Requests/sec: 8\n", with), "Requests/sec: 8\n");
+    assert_eq!(known.output_of(without, without), without);
+    assert_eq!(own.output_of(without, with), without);
 }
