@@ -212,15 +212,18 @@ fn power(prefix: &str, prefixes: Prefixes) -> Option<f64> {
 }
 
 /// Returns true where a number goes on before or behind its matched part, as `234` in `1,234`, `5`
-/// in `-5` and `1.5` in `1.5e6`.
-fn is_cut(found: &Captures<'_>, output: &str) -> bool {
+/// in `-5` and `1.5` in `1.5e6`. A comma that the pattern itself writes beside its group parts the
+/// fields of a line.
+fn is_cut(pattern: &Regex, found: &Captures<'_>, output: &str) -> bool {
     let (Some(whole), Some(number)) = (found.get(0), found.get(1)) else { return false };
     let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
     let is_exponent = |letter: char| matches!(letter, 'e' | 'E');
     let (before, behind) = (&output[..number.start()], &output[number.end()..]);
     let begins_so = |of: fn(char) -> bool| number.as_str().starts_with(of);
+    let is_meant = |comma: char, at: &str| comma == ',' && pattern.as_str().contains(at);
     let mut letters = before.chars().rev();
     let begins = match letters.next() {
+        Some(letter) if is_meant(letter, ",(") => false,
         Some(letter) if parts_thousands(letter) || letter == '.' => is_digit(letters.next()),
         // A sign, or that of an exponent; no dash within a word or between two numbers.
         Some(sign @ ('-' | '\u{2212}' | '+')) => match letters.next() {
@@ -233,6 +236,7 @@ fn is_cut(found: &Captures<'_>, output: &str) -> bool {
     };
     let mut letters = behind.chars();
     let ends = match letters.next() {
+        Some(letter) if is_meant(letter, "),") => false,
         Some(letter) if parts_thousands(letter) => is_digit(letters.next()),
         // A pattern may name text behind the number, which is left away on purpose.
         Some('.') => whole.end() == number.end() && is_digit(letters.next()),
@@ -264,7 +268,7 @@ impl Place {
                 let number = found.get(1)?;
                 let text = number.as_str();
                 let prefix = found.get(2).map(|group| group.as_str());
-                if is_cut(&found, output) {
+                if is_cut(pattern, &found, output) {
                     return Some(Err(format!(
                         "of its figure --figure takes {text:?} alone, out of {:?}",
                         around(output, number.start(), number.end())
