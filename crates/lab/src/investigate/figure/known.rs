@@ -123,8 +123,8 @@ const KNOWN: &[Known] = &[
         failed: &[
             r"(?m)^ +\[[145]\d\d\]\s+(\d+) responses",
             JSON_FAILED_CODES,
-            // Errors of requests that had no answer. "aborted due to deadline" is of those that were
-            // under way when the time was over (-z).
+            // Errors of requests that had no answer. "aborted due to deadline" is of those that
+            // were under way when the time was over (-z).
             r"(?m)^ +\[(\d+)\]\s+(?:[^\s\da]|a[^b])",
             r#""(?:[^"a]|a[^b"])[^"]* [^"]*":\s*(\d+)"#,
         ],
@@ -175,8 +175,8 @@ const KNOWN: &[Known] = &[
         names: &["sockperf"],
         only_with: &["throughput", "tp"],
         key: keys::THROUGHPUT,
-        // Its Mbps are 2^20 bits, its Gbps (--giga-size) a thousand of them. With nine digits it writes
-        // Gbps for Mbps in some versions.
+        // Its Mbps are 2^20 bits, its Gbps (--giga-size) a thousand of them. Some versions write
+        // Gbps for Mbps where there are nine digits.
         patterns: &[
             (r"BandWidth is .*\(# Mbps\)", 1_048_576.0, Decimal),
             (r"BandWidth is .*\((\d+\.\d{3}) Gbps\)", 1_048_576e3, Decimal),
