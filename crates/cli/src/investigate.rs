@@ -13,7 +13,7 @@ use millstream_lab::investigate::{
     CommandRuns, CommandSubject, Figure, Investigation, Options, OtherEnd, WorkloadSubject,
     investigate as find, known_figure, tried,
 };
-use millstream_lab::runner::{self, Interrupt, Setting};
+use millstream_lab::runner::{self, Interrupt};
 use millstream_plan::{Definition, Overrides, is_name, shuffle_seed};
 use millstream_record::error::Error;
 use millstream_record::store::Location;
@@ -200,7 +200,7 @@ fn of_workload(
     definition.name = arguments.name.clone().unwrap_or(definition.name);
     let places = arguments.ends.places()?;
     let is_one_machine = places.is_one_machine();
-    let setting = Setting { places, ..setting()? };
+    let setting = setting(places)?;
     let store = existing_store(at)?;
     let seconds = definition.duration_s + definition.warmup_s;
     let (mut store, mut made) = (store, made);

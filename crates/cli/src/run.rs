@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::runner::{self, Setting};
+use millstream_lab::runner;
 use millstream_plan::{ALL, FACTORS, Overrides, ROUTERS, STACKS, builtins};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
@@ -136,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
     let at = database(&arguments.database)?;
     made.database_folder(&at)?;
-    let setting = Setting { places, ..setting()? };
+    let setting = setting(places)?;
     if arguments.profile {
         look_by_bpf(false);
     }

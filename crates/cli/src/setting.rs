@@ -15,14 +15,19 @@ use crate::output::say;
 /// Samples of each CPU's stacks in a second; no divisor of what timers of programs are set to.
 const PROFILE_HZ: u64 = 99;
 
-/// Returns the surroundings that the runner needs; what an earlier run left is taken away first. To
-/// be called before any thread is started: a user namespace can be entered only then.
-pub fn setting() -> Result<Setting, Error> {
+/// Returns the surroundings that the runner needs; what an earlier run left is taken away first.
+/// Where hosts are to be made, to be called before any thread is started: a user namespace can be
+/// entered only then.
+pub fn setting(places: Places) -> Result<Setting, Error> {
+    let access = match places {
+        Places::Made => Access::obtain(),
+        Places::There(_) => Access::as_it_is(),
+    };
     Ok(Setting {
         program: worker_program()?,
         state: state()?,
-        access: Access::obtain(),
-        places: Places::Made,
+        access,
+        places,
         interrupt: Interrupt::from_signals()?,
         command_line: std::env::args_os()
             .map(|word| without_password(&millstream_foreign::shown(word.as_encoded_bytes())))

@@ -17,7 +17,7 @@ pub enum Privilege {
     Capabilities,
     /// An unprivileged user namespace made for the purpose.
     UserNamespace,
-    /// None: only the in-memory link is possible.
+    /// None: only the in-memory link is possible, and addresses that are there.
     Nothing,
 }
 

@@ -32,6 +32,16 @@ impl Access {
         Self { privilege, hosts, tap }
     }
 
+    /// Obtains nothing: between addresses that are there nothing is made, and what this process
+    /// starts, as `ssh`, is to be the user's own.
+    pub fn as_it_is() -> Self {
+        let privilege = match privilege::may_make_namespaces() {
+            true => Privilege::Capabilities,
+            false => Privilege::Nothing,
+        };
+        Self { privilege, ..Self::nothing("both ends are at addresses that are there") }
+    }
+
     /// Neither hosts nor TAP devices, for this reason.
     pub fn nothing(reason: &str) -> Self {
         Self {

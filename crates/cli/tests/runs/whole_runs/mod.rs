@@ -150,31 +150,26 @@ fn the_newest_is_shown_where_none_is_named() {
     }
 }
 
-#[test]
-fn an_ordinary_user_has_hosts_of_his_own() {
+const NOBODY: u32 = 65534;
+
+/// `run first-look` as an ordinary user, whose the place is from now on.
+fn as_an_ordinary_user(place: &Place, more: &[&str]) -> Option<std::process::Output> {
     use std::os::unix::fs::{PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
-    const NOBODY: u32 = 65534;
     if !hosts_possible() || !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: only root can become an ordinary user");
-        return;
+        return None;
     }
-    let place = Place::new("ordinary");
     let program = place.folder.join("program");
     std::fs::copy(env!("CARGO_BIN_EXE_millstream"), &program).unwrap();
     for (path, mode) in [(&place.folder, 0o755), (&program, 0o755)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    let allowed = std::process::Command::new("unshare")
-        .args(["-Urn", "true"])
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .status()
-        .is_ok_and(|status| status.success());
     let output = std::process::Command::new(&program)
         .args(["run", "first-look", "--steady-cpus", "false"])
         .args(TINY)
+        .args(more)
         .arg("--db")
         .arg(place.database())
         .arg("--out")
@@ -183,9 +178,22 @@ fn an_ordinary_user_has_hosts_of_his_own() {
         .current_dir(&place.folder)
         .uid(NOBODY)
         .gid(NOBODY)
-        .output()
-        .unwrap();
+        .output();
+    Some(output.unwrap())
+}
+
+#[test]
+fn an_ordinary_user_has_hosts_of_his_own() {
+    use std::os::unix::process::CommandExt;
+    let place = Place::new("ordinary");
+    let Some(output) = as_an_ordinary_user(&place, &[]) else { return };
     assert!(output.status.success(), "{}", words(&output));
+    let allowed = std::process::Command::new("unshare")
+        .args(["-Urn", "true"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .status()
+        .is_ok_and(|status| status.success());
     let runs = place.runs();
     check(&runs);
     if allowed {
@@ -195,6 +203,19 @@ fn an_ordinary_user_has_hosts_of_his_own() {
         assert!(words(&output).contains("in-memory link"), "{}", words(&output));
         assert_eq!(runs.len(), 3);
     }
+}
+
+/// His ssh takes his keys and his name, in the first check and in each run.
+#[test]
+fn what_leads_to_the_far_end_is_the_ordinary_users_own() {
+    let place = Place::new("ordinary-far");
+    let ids = place.folder.join("ids");
+    let by = format!("sh -c 'id -u >>{}; exec \"$@\"' --", ids.display());
+    let more = ["--far", "127.0.0.1", "--far-by", &by];
+    let Some(output) = as_an_ordinary_user(&place, &more) else { return };
+    let ids = std::fs::read_to_string(ids).unwrap();
+    assert!(ids.lines().count() > place.runs().len(), "{ids}{}", words(&output));
+    assert!(ids.lines().all(|id| id == NOBODY.to_string()), "{ids}");
 }
 
 #[test]
