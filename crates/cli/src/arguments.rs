@@ -140,6 +140,9 @@ pub enum Command {
         /// In a session of its own, with a high priority.
         #[arg(long)]
         raised: bool,
+        /// The command is a server: it ends with the last of what it has started.
+        #[arg(long)]
+        server: bool,
         /// The command.
         #[arg(last = true)]
         command: Vec<std::ffi::OsString>,

@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Worker { parent } => return millstream_load::worker::main(parent),
         Command::Guard { of: Some(pid), .. } => return millstream_testbed::guard::watch(pid),
-        Command::Guard { of: None, raised, command } => {
-            return millstream_testbed::guard::main(&command, raised);
+        Command::Guard { of: None, raised, server, command } => {
+            return millstream_testbed::guard::main(&command, raised, server);
         }
         #[cfg(feature = "manual")]
         Command::Manual { folder } => manual::manual(&folder),

@@ -95,6 +95,17 @@ impl Running {
         Ok(Self { child, is_guarded: guard.is_some() })
     }
 
+    /// Starts the other end of a command likewise. Where it puts itself into the background it goes
+    /// on as what it has started there.
+    pub fn start_server(
+        words: &[String],
+        how: (Option<usize>, bool),
+        guard: Option<&WorkerProgram>,
+    ) -> Result<Self, Error> {
+        let guard = guard.cloned().map(WorkerProgram::of_server);
+        Self::start(words, how, guard.as_ref())
+    }
+
     /// The command and what it has started.
     pub fn processes(&self) -> Vec<u32> {
         family(self.child.id()).into_iter().skip(usize::from(self.is_guarded)).collect()

@@ -3,7 +3,8 @@
 //!
 //! It adopts what the command starts, also what leaves its session or loses its parent, and reads
 //! its standard input, which the laboratory holds open. When that ends, or the command does, all of
-//! them are killed.
+//! them are killed. One that is a server ends with the last of what it has started: many a server
+//! puts itself into the background.
 //!
 //! A command that is to have the user's own terminal is started without one, and has a [`Watchdog`]
 //! beside it.
@@ -13,7 +14,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use millstream_record::error::Error;
@@ -37,8 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
     reason = "who started it reads the standard error, and shows it"
 )]
 ///
-/// `is_raised`: it and the command are in a session of their own with a high priority.
-pub fn main(words: &[OsString], is_raised: bool) -> ExitCode {
+/// `is_raised`: it and the command are in a session of their own with a high priority. `is_server`:
+/// a command that ends with 0 goes on in what it has started.
+pub fn main(words: &[OsString], is_raised: bool, is_server: bool) -> ExitCode {
     if is_raised && let Err(why) = priority::raise_session() {
         eprintln!("millstream guard: {why}");
         return ExitCode::from(NOT_STARTED);
@@ -66,6 +68,10 @@ pub fn main(words: &[OsString], is_raised: bool) -> ExitCode {
         std::process::exit(1);
     });
     let status = child.wait();
+    if is_server && status.as_ref().is_ok_and(ExitStatus::success) {
+        // Until there is no child any more.
+        while waitpid(None, None).is_ok() {}
+    }
     end_all();
     let code = status
         .ok()
@@ -97,6 +103,15 @@ pub struct WorkerProgram {
     pub path: PathBuf,
     /// Arguments that make the program a worker.
     pub arguments: Vec<String>,
+}
+
+impl WorkerProgram {
+    /// Returns this guard as that of a server.
+    #[must_use]
+    pub fn of_server(mut self) -> Self {
+        self.arguments.push("--server".to_owned());
+        self
+    }
 }
 
 /// A process and its descendants, itself first.

@@ -88,6 +88,31 @@ fn the_other_end_is_started_by_a_command_of_the_users() {
     assert!(words(&refused).contains("Say it with --server"), "{}", words(&refused));
 }
 
+/// Its first process ends at once, as netserver's does: what that has left is the other end.
+#[test]
+fn an_other_end_in_the_background_is_there_for_the_command_and_ends_after_it() {
+    let place = Place::new("investigate-background");
+    let pid = place.folder.join("pid").display().to_string();
+    let server = format!(
+        "sh -c 'setsid sh -c \"echo \\$\\$ >{pid}; sleep 0.2; echo is up; exec sleep 600\" &'"
+    );
+    let script = format!("kill -0 $(cat {pid}) && echo rate=$(cat {pid}); rm {pid}");
+    let options = ["--figure", r"rate=(\d+)", "--runs", "8", "--no-bpf", "--server", &server];
+    let options = [&options[..], &["--ready", "up$"]].concat();
+    for by in [&[] as &[&str], &["--far-by", "env"]] {
+        let output = investigate(&place, &[&options[..], by].concat(), &script);
+        assert!(output.status.success(), "{}", words(&output));
+        let store = Store::open_existing(&place.database()).unwrap();
+        let kept = store.latest(None).unwrap().unwrap();
+        let runs = store.runs(&kept.id).unwrap();
+        assert!(runs.iter().all(|run| run.validity.valid), "{}", words(&output));
+        for run in &runs {
+            let pid = run.result("figure").unwrap() as u32;
+            common::wait_for("its end", || !lives(pid));
+        }
+    }
+}
+
 /// Ratios of a figure that may be 0 or less mean nothing; what is said of it is no number that is
 /// none.
 #[test]

@@ -77,7 +77,7 @@ impl OtherEnd {
         timeout: Duration,
     ) -> Result<Started, Error> {
         let Some(far) = &self.far else {
-            let mut running = Running::start(&self.words, (cpu, raised), guard)?;
+            let mut running = Running::start_server(&self.words, (cpu, raised), guard)?;
             let said = running.said();
             return Ok(Started::Here(running, said));
         };

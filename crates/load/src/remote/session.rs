@@ -193,7 +193,8 @@ fn start(command: &FarCommand, programs: &Programs) -> Result<Load, String> {
     may_be_started(OsStr::new(words.first().map_or("", String::as_str))).map_err(because)?;
     let (begun, origin_ns) = (Instant::now(), monotonic_ns());
     let sampler = sampler(begun, true);
-    let mut running = Running::start(words, (*cpu, *raised), Some(guard)).map_err(because)?;
+    let mut running =
+        Running::start_server(words, (*cpu, *raised), Some(guard)).map_err(because)?;
     let said = running.said();
     let (ready, watched) = (Some(ready.clone()), BTreeSet::new());
     let end = FarEnd::Command(FarProcess { running, said, ready, watched });
