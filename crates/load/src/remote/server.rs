@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use millstream_record::error::Error;
 use millstream_testbed::guard::WorkerProgram;
 use millstream_testbed::interrupt::Interrupt;
+use socket2::Socket;
 
 use super::Token;
 use super::door::Door;
 use super::session::{Programs, session};
+use super::started::PATIENCE;
 use super::wire::{self, Challenges, Receiver, Sender, Unproved};
 use crate::worker::may_open_files;
 
@@ -93,10 +95,7 @@ pub fn serve_starter(
         // Where nobody reads any more the near end is gone, even if the input stays open.
         let _ = from.shutdown(Shutdown::Both);
     });
-    let nonce = Challenges::new().map_err(failed)?.next();
-    let mut unproved = Unproved::greet(ours.into(), nonce).map_err(failed)?;
-    unproved.read().map_err(failed)?;
-    let ends = unproved.judge(&Token::of_who_starts(), || true).map_err(failed)?;
+    let ends = meet(ours.into(), PATIENCE).map_err(failed)?;
     let programs = Programs { worker, guard: Some(guard) };
     let done = session(ends, &programs, interrupt).map_err(Error::Worker);
     // The last message is on its way, unless nobody reads it.
@@ -105,6 +104,17 @@ pub fn serve_starter(
         std::thread::sleep(LOOK);
     }
     done
+}
+
+/// Greets who has started this program, who has so long to prove that.
+pub(super) fn meet(stream: Socket, patience: Duration) -> io::Result<(Sender, Receiver)> {
+    stream.set_read_timeout(Some(patience))?;
+    let mut unproved = Unproved::greet(stream, Challenges::new()?.next())?;
+    if !unproved.read()? {
+        let why = format!("it says nothing for {} s", patience.as_secs());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+    }
+    unproved.judge(&Token::of_who_starts(), || true)
 }
 
 /// Writes what it reads, at once, until one of the two ends: by splice(2), which `std::io::copy`
@@ -151,5 +161,18 @@ struct Busy<'a>(&'a AtomicBool);
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The near end is gone, and who stands between holds the input open.
+    #[test]
+    fn who_has_started_it_and_says_nothing_is_not_waited_for_without_end() {
+        let (_near, far) = UnixStream::pair().unwrap();
+        let error = meet(far.into(), Duration::from_millis(10)).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }
