@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,23 @@ pub enum Ready {
     Listens,
     /// It has written what this regular expression matches.
     Says(String),
+}
+
+/// Time that one which listens, or whose sockets are not seen, has to begin: a second port, data
+/// that it reads.
+pub const LEAD: Duration = Duration::from_millis(300);
+
+/// The state of a command that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outlook {
+    /// It is waited for.
+    NotYet,
+    /// It can be used, or has ended as it should.
+    Usable,
+    /// The patience is over, and the sign was not there.
+    Unseen,
+    /// It has failed, for this reason.
+    Failed(String),
 }
 
 /// Returns whether one of these processes has a socket that others can reach: one of TCP or of the

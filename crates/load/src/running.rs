@@ -21,7 +21,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use regex::{Regex, RegexBuilder};
 
-use crate::ready::{self, Ready};
+use crate::ready::{self, LEAD, Outlook, Ready};
 
 /// Bytes of a command's output that are looked at: of its beginning, and of its end.
 const OUTPUT_LIMITS: (usize, usize) = (8 << 20, 1 << 20);
@@ -111,22 +111,31 @@ impl Running {
         family(self.child.id()).into_iter().skip(usize::from(self.is_guarded)).collect()
     }
 
-    /// Returns whether it can be used, as `ready` says; one that has ended is not waited for. `said`
-    /// is what it writes.
-    pub fn is_ready(&mut self, ready: &Ready, said: &Listening) -> Result<bool, Error> {
+    /// Returns whether it can be used, as `ready` says, where it is of this age. `said` is what it
+    /// writes.
+    pub fn look(
+        &mut self,
+        (ready, patience): (&Ready, Duration),
+        age: Duration,
+        said: &Listening,
+    ) -> Result<Outlook, Error> {
+        let ended = self.child.try_wait().map_err(Error::file("the other end"))?;
+        if let Some(status) = ended.filter(|status| !status.success()) {
+            let why = "before the command began the other end (--server)";
+            return Ok(Outlook::Failed(said.all().because(&ending(why, status))));
+        }
+        if *ready == Ready::Listens && age < LEAD {
+            return Ok(Outlook::NotYet);
+        }
         let is_so = match ready {
             Ready::Listens => ready::listens(&self.processes()),
             Ready::Says(pattern) => said.has(&as_pattern(pattern)?),
         };
-        Ok(is_so || self.child.try_wait().map_err(Error::file("the other end"))?.is_some())
-    }
-
-    /// Returns why it has ended, if that was with an error.
-    pub fn failed(&mut self, said: &Listening) -> Result<Option<String>, Error> {
-        let ended = self.child.try_wait().map_err(Error::file("the other end"))?;
-        let failed = ended.filter(|status| !status.success());
-        let why = "before the command began the other end (--server)";
-        Ok(failed.map(|status| said.all().because(&ending(why, status))))
+        Ok(match is_so || ended.is_some() {
+            true => Outlook::Usable,
+            false if age < patience => Outlook::NotYet,
+            false => Outlook::Unseen,
+        })
     }
 
     /// Reads all that it writes, in threads, so that it never waits for us.
@@ -355,6 +364,43 @@ pub fn bind(pids: &[u32], cpu: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The program looks no more at one that is usable: until then it must have been.
+    #[test]
+    fn one_that_listens_and_fails_within_the_lead_is_not_usable() {
+        let script = "use Socket; socket(my $s, PF_INET, SOCK_STREAM, 0); \
+                      bind($s, sockaddr_in(0, INADDR_LOOPBACK)); listen($s, 1); sleep 600";
+        let Ok(mut one) = Running::start(&["perl", "-e", script], (None, false), None) else {
+            eprintln!("skipped: no perl");
+            return;
+        };
+        let said = one.said();
+        while !ready::listens(&one.processes()) {
+            assert_eq!(one.child.try_wait().unwrap(), None);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let how = (&Ready::Listens, 2 * LEAD);
+        let look = |age, one: &mut Running| one.look(how, age, &said).unwrap();
+        assert_eq!(look(Duration::ZERO, &mut one), Outlook::NotYet);
+        assert_eq!(look(LEAD, &mut one), Outlook::Usable);
+        one.child.kill().unwrap();
+        while one.child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let after = look(Duration::ZERO, &mut one);
+        assert!(matches!(&after, Outlook::Failed(why) if why.contains("SIGKILL")), "{after:?}");
+    }
+
+    #[test]
+    fn one_that_gives_no_sign_is_waited_for_as_long_as_patience_lasts() {
+        let mut one = Running::start(&["sleep", "600"], (None, false), None).unwrap();
+        let said = one.said();
+        for ready in [Ready::Listens, Ready::Says("up".to_owned())] {
+            let mut look = |age| one.look((&ready, 2 * LEAD), age, &said).unwrap();
+            assert_eq!(look(LEAD), Outlook::NotYet);
+            assert_eq!(look(2 * LEAD), Outlook::Unseen);
+        }
+    }
 
     #[test]
     fn of_a_long_output_whole_lines_of_both_ends_are_kept() {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use millstream_load::ready::Ready;
+use millstream_load::ready::{LEAD, Outlook, Ready};
 use millstream_load::remote::{FarCommand, FarHost, FarOther, Machine};
 use millstream_load::running::{Listening, Running, may_be_started};
 use millstream_record::RunRecord;
@@ -18,9 +18,6 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Longest time until it can be used.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Time that one has to begin whose sockets are not seen.
-const LEAD: Duration = Duration::from_millis(300);
 
 /// Life of one at a far host beyond that of the command.
 const BEYOND: Duration = Duration::from_secs(30);
@@ -83,8 +80,14 @@ impl OtherEnd {
         };
         let (words, ready) = (self.words.clone(), self.ready.clone());
         let most_s = (timeout + PATIENCE + BEYOND).as_secs_f64();
-        let command = FarCommand { words, cpu, raised, ready, most_s };
+        let patience_ms = self.patience().as_millis() as u64;
+        let command = FarCommand { words, cpu, raised, ready, patience_ms, most_s };
         far.command(command).map(|other| Started::There(Box::new(other)))
+    }
+
+    /// Returns the longest wait for it.
+    fn patience(&self) -> Duration {
+        if self.is_unseen { LEAD } else { PATIENCE }
     }
 
     /// Waits until it can be used. Returns why it cannot, as where its port is taken: the command
@@ -95,19 +98,21 @@ impl OtherEnd {
         interrupt: &Interrupt,
         record: &mut RunRecord,
     ) -> Result<Option<String>, Error> {
-        let begun = Instant::now();
-        let until = begun + if self.is_unseen { LEAD } else { PATIENCE };
-        while Instant::now() < until {
+        let (begun, patience) = (Instant::now(), self.patience());
+        loop {
             interrupt.check()?;
-            if let Some(why) = started.failed()? {
-                return Ok(Some(why));
+            let outlook = match started {
+                Started::Here(running, said) => {
+                    running.look((&self.ready, patience), begun.elapsed(), said)?
+                }
+                Started::There(other) => other.look(),
+            };
+            match outlook {
+                Outlook::NotYet => std::thread::sleep(LOOK),
+                Outlook::Usable => return Ok(None),
+                Outlook::Failed(why) => return Ok(Some(why)),
+                Outlook::Unseen => break,
             }
-            // Who listens may have more to begin with: a second port, data that it reads.
-            let is_early = self.ready == Ready::Listens && begun.elapsed() < LEAD;
-            if !is_early && started.is_ready(&self.ready)? {
-                return started.failed();
-            }
-            std::thread::sleep(LOOK);
         }
         match &self.ready {
             Ready::Listens if self.is_unseen => {}
@@ -132,20 +137,6 @@ impl OtherEnd {
 }
 
 impl Started {
-    fn is_ready(&mut self, ready: &Ready) -> Result<bool, Error> {
-        match self {
-            Self::Here(running, said) => running.is_ready(ready, said),
-            Self::There(other) => Ok(other.is_ready()),
-        }
-    }
-
-    fn failed(&mut self) -> Result<Option<String>, Error> {
-        match self {
-            Self::Here(running, said) => running.failed(said),
-            Self::There(other) => Ok(other.failed()),
-        }
-    }
-
     /// Returns an error once a far host that it is at has gone or hangs.
     pub(super) fn still_there(&self) -> Result<(), Error> {
         match self {

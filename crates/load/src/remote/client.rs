@@ -15,6 +15,7 @@ use super::Token;
 use super::message::{Answer, FarCommand, FarJob, FarSide, Machine, Request, longest_s};
 use super::started::{self, Started};
 use super::wire::{self, PROOF_TIMEOUT, Receiver, Sender};
+use crate::ready::Outlook;
 use crate::worker::{Command, Job, Reply};
 use crate::workload::monotonic_ns;
 
@@ -77,14 +78,15 @@ pub struct FarSeat {
     machine: Machine,
     /// The number of its process there.
     pid: Arc<OnceLock<u32>>,
-    heard: Heard<Inbox<()>, Inbox<FarSide>>,
+    heard: Heard<Inbox<Outlook>, Inbox<FarSide>>,
     most_s: f64,
     started: Option<Started>,
 }
 
-/// One side of the channels on which the far end says that it is ready, and that it has finished.
-struct Heard<R, F> {
-    ready: R,
+/// One side of the channels on which the far end says what has come of the wait for it, and that it
+/// has finished.
+struct Heard<O, F> {
+    outlook: O,
     finished: F,
 }
 
@@ -167,12 +169,12 @@ impl FarHost {
 
     fn seat(&self, most_s: f64, replies: Outbox<Result<Reply, String>>) -> Result<FarSeat, Error> {
         let Joined { sender, receiver, clock, machine, started } = self.join()?;
-        let ((tell_ready, ready), (tell_finished, finished)) = (channel(), channel());
-        let tell = Heard { ready: tell_ready, finished: tell_finished };
+        let ((tell_outlook, outlook), (tell_finished, finished)) = (channel(), channel());
+        let tell = Heard { outlook: tell_outlook, finished: tell_finished };
         let pid = Arc::new(OnceLock::new());
         let known = pid.clone();
         std::thread::spawn(move || listen(receiver, clock, &replies, &known, &tell));
-        let heard = Heard { ready, finished };
+        let heard = Heard { outlook, finished };
         Ok(FarSeat { sender, clock, machine, pid, heard, most_s, started })
     }
 
@@ -188,8 +190,11 @@ impl FarHost {
 
 impl FarOther {
     /// Returns whether it can be used.
-    pub fn is_ready(&self) -> bool {
-        self.seat.heard.ready.try_recv().is_ok()
+    pub fn look(&self) -> Outlook {
+        match self.failed() {
+            Some(why) => Outlook::Failed(why),
+            None => self.seat.heard.outlook.try_recv().unwrap_or(Outlook::NotYet),
+        }
     }
 
     /// Returns why it cannot be used any more, if that is so.
@@ -238,7 +243,7 @@ fn listen(
     clock: Clock,
     replies: &Outbox<Result<Reply, String>>,
     pid: &OnceLock<u32>,
-    tell: &Heard<Outbox<()>, Outbox<FarSide>>,
+    tell: &Heard<Outbox<Outlook>, Outbox<FarSide>>,
 ) {
     loop {
         let passed = match Answer::next(&mut receiver) {
@@ -249,7 +254,7 @@ fn listen(
                 let _ = pid.set(number);
                 true
             }
-            Ok(Answer::Ready) => tell.ready.send(()).is_ok(),
+            Ok(Answer::Outlook(outlook)) => tell.outlook.send(outlook).is_ok(),
             Ok(Answer::Alive | Answer::Now { .. } | Answer::Machine(_)) => true,
             Err(error) => {
                 let _ = replies.send(Err(format!("its control connection ended: {error}")));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::wire::Receiver;
 use crate::limits;
-use crate::ready::Ready;
+use crate::ready::{Outlook, Ready};
 use crate::worker::Reply;
 
 /// A request of the runner to the far side, which does nothing else.
@@ -60,6 +60,8 @@ pub struct FarCommand {
     pub raised: bool,
     /// The sign that it can be used.
     pub ready: Ready,
+    /// Longest wait for the sign, in milliseconds.
+    pub patience_ms: u64,
     /// Longest life in seconds.
     pub most_s: f64,
 }
@@ -103,8 +105,8 @@ pub(super) enum Answer {
     Machine(Machine),
     /// The far end has this process, with what it starts.
     Started { pid: u32 },
-    /// The command that is the far end can be used.
-    Ready,
+    /// What has come of the wait for the command that is the far end: it is looked at no more.
+    Outlook(Outlook),
     /// An answer of the worker there.
     Worker(Box<Reply>),
     /// Everything that was measured.

@@ -31,4 +31,4 @@ pub use token::Token;
 mod tests;
 
 /// Version of the messages. Sides of different versions refuse each other.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;

@@ -16,7 +16,7 @@ use millstream_testbed::interrupt::Interrupt;
 use super::WorkerProcess;
 use super::message::{Answer, FarCommand, FarJob, FarSide, InterfaceBytes, Machine, Request};
 use super::wire::{Receiver, Sender};
-use crate::ready::Ready;
+use crate::ready::{Outlook, Ready};
 use crate::running::{Listening, Running, may_be_started};
 use crate::worker::{Command, Job, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
@@ -56,8 +56,9 @@ enum FarEnd {
 struct FarProcess {
     running: Running,
     said: Listening,
-    /// The sign that is waited for; `None` once it was there.
-    ready: Option<Ready>,
+    begun: Instant,
+    /// The sign that is waited for, and how long; `None` once that is over.
+    ready: Option<(Ready, Duration)>,
     watched: BTreeSet<u32>,
 }
 
@@ -185,7 +186,7 @@ fn sampler(begun: Instant, flows: bool) -> Sampler {
 }
 
 fn start(command: &FarCommand, programs: &Programs) -> Result<Load, String> {
-    let FarCommand { words, cpu, raised, ready, most_s } = command;
+    let FarCommand { words, cpu, raised, ready, patience_ms, most_s } = command;
     let Some(guard) = &programs.guard else {
         return Err("commands are started by who has started this program (--far-by)".to_owned());
     };
@@ -196,8 +197,9 @@ fn start(command: &FarCommand, programs: &Programs) -> Result<Load, String> {
     let mut running =
         Running::start_server(words, (*cpu, *raised), Some(guard)).map_err(because)?;
     let said = running.said();
-    let (ready, watched) = (Some(ready.clone()), BTreeSet::new());
-    let end = FarEnd::Command(FarProcess { running, said, ready, watched });
+    let ready = Some((ready.clone(), Duration::from_millis(*patience_ms)));
+    let watched = BTreeSet::new();
+    let end = FarEnd::Command(FarProcess { running, said, begun, ready, watched });
     let until = begun + Duration::try_from_secs_f64(*most_s).map_err(|error| error.to_string())?;
     Ok(Load { end, sampler, origin_ns, interfaces: interfaces(), until })
 }
@@ -261,15 +263,14 @@ impl FarProcess {
                 sampler.watch_worker("server", pid);
             }
         }
-        let Some(ready) = &self.ready else { return Ok(None) };
-        if !self.running.is_ready(ready, &self.said)? {
+        let Some((ready, patience)) = &self.ready else { return Ok(None) };
+        let age = self.begun.elapsed();
+        let outlook = self.running.look((ready, *patience), age, &self.said)?;
+        if outlook == Outlook::NotYet {
             return Ok(None);
         }
-        if let Some(why) = self.running.failed(&self.said)? {
-            return Err(Error::Worker(why));
-        }
         self.ready = None;
-        Ok(Some(Answer::Ready))
+        Ok(Some(Answer::Outlook(outlook)))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,9 +18,11 @@ use serde_json::json;
 use super::client::ask_served;
 use super::door::UNPROVED;
 use super::message::{Answer, FarCommand, FarJob, Request};
+use super::server::meet;
+use super::session::{Programs, session};
 use super::wire::{self, PROOF_TIMEOUT, Receiver, Sender};
 use super::{Token, serve};
-use crate::ready::Ready;
+use crate::ready::{Outlook, Ready};
 use crate::worker::Reply;
 
 const RIGHT: &str = "the right token, long";
@@ -234,14 +237,58 @@ fn what_is_out_of_turn_or_beyond_the_limits_is_refused_and_starts_nothing() {
     }
     // A runner that comes over the network has no commands started.
     let words = vec!["id".to_owned()];
-    let (ready, most_s) = (Ready::Listens, 60.0);
-    let command = FarCommand { words, cpu: None, raised: false, ready, most_s };
+    let (ready, patience_ms, most_s) = (Ready::Listens, 0, 60.0);
+    let command = FarCommand { words, cpu: None, raised: false, ready, patience_ms, most_s };
     sender.send(&Request::Command(command)).unwrap();
     assert!(refused(&mut receiver).contains("--far-by"));
     let task = rr("18446744073709551615");
     sender.send(&Request::Begin(FarJob { task, ..job() })).unwrap();
     assert!(refused(&mut receiver).contains("request_bytes"));
     assert!(!server.pids.exists(), "no worker was started");
+}
+
+/// A session with who has started this program. Its guard is a shell.
+fn started() -> (Sender, Receiver, JoinHandle<Result<(), String>>) {
+    let (near, far) = UnixStream::pair().unwrap();
+    let script = "until [ \"$1\" = -- ]; do shift; done; shift; \"$@\"; exit $?";
+    let arguments = ["-c", script, "sh"].map(str::to_owned).to_vec();
+    let guard = WorkerProgram { path: "/bin/sh".into(), arguments };
+    let programs = Programs { worker: guard.clone(), guard: Some(guard) };
+    let serving = spawn(move || {
+        let ends = meet(far.into(), PROOF_TIMEOUT).unwrap();
+        session(ends, &programs, &Interrupt::default())
+    });
+    let ends = wire::ask(near.into(), &Token::of_who_starts(), PROOF_TIMEOUT);
+    let (sender, receiver) = ends.unwrap();
+    (sender, receiver, serving)
+}
+
+/// From then on the command tells of it, as of one that was started here.
+#[test]
+fn a_command_is_looked_at_until_patience_is_over_and_no_more() {
+    let go = std::env::temp_dir().join(format!("millstream-go-{}", std::process::id()));
+    let script = format!("until [ -e {} ]; do sleep 0.01; done; exit 3", go.display());
+    let words = ["sh", "-c", &script].map(str::to_owned).to_vec();
+    let (ready, patience_ms, most_s) = (Ready::Listens, 0, 600.0);
+    let command = FarCommand { words, cpu: None, raised: false, ready, patience_ms, most_s };
+    let (mut sender, mut receiver, serving) = started();
+    sender.send(&Request::Command(command)).unwrap();
+    let Answer::Started { pid } = Answer::next(&mut receiver).unwrap() else { panic!("no pid") };
+    let told = Answer::next(&mut receiver).unwrap();
+    assert!(matches!(told, Answer::Outlook(Outlook::Unseen)), "{told:?}");
+    std::fs::write(&go, "").unwrap();
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    until("it has failed", || stat().is_empty() || stat().contains(") Z"));
+    for _ in 0..3 {
+        sender.send(&Request::Now).unwrap();
+        let told = Answer::next(&mut receiver).unwrap();
+        assert!(matches!(told, Answer::Now { .. }), "{told:?}");
+    }
+    sender.send(&Request::Finish).unwrap();
+    assert!(matches!(Answer::next(&mut receiver).unwrap(), Answer::Finished(_)));
+    sender.close();
+    let _ = serving.join().unwrap();
+    std::fs::remove_file(go).unwrap();
 }
 
 #[test]
