@@ -130,8 +130,7 @@ pub enum Command {
     /// Put back what a killed `investigate --force` has changed on this machine, and end what it
     /// has left
     Undo,
-    /// End a command when the laboratory is gone (started by `investigate` and `probe`, not by
-    /// hand)
+    /// End a command when the laboratory is gone (started by those that start one, not by hand)
     #[command(hide = true)]
     Guard {
         /// A process that is there, in place of a command.

@@ -11,7 +11,7 @@ use millstream_load::remote::{FarHost, Token};
 use millstream_load::running::as_pattern;
 use millstream_record::error::Error;
 
-use crate::setting::worker_program;
+use crate::setting::{guard_program, worker_program};
 
 /// Where the two ends are.
 #[derive(Debug, Args)]
@@ -69,7 +69,7 @@ impl FarBy {
             None => worker_program()?.path.display().to_string(),
         };
         all.extend([program, "serve".to_owned(), "--stdio".to_owned()]);
-        Ok(Some(FarHost::Started(all)))
+        Ok(Some(FarHost::Started { words: all, guard: guard_program()? }))
     }
 }
 

@@ -29,6 +29,9 @@ use crate::priority;
 /// Exit status where the command could not be started, as a shell's.
 const NOT_STARTED: u8 = 127;
 
+/// Time for one that sees by itself that this process is gone: its input has ended.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// Longest wait for killed processes to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -161,9 +164,10 @@ pub fn watch(pid: u32) -> ExitCode {
     if matches!(std::io::stdin().read(&mut [0]), Ok(1..)) {
         return ExitCode::SUCCESS;
     }
-    let deadline = Instant::now() + PATIENCE;
-    while identity.is_alive() && Instant::now() < deadline {
-        for pid in family(pid) {
+    let begun = Instant::now();
+    while identity.is_alive() && begun.elapsed() < MOMENT + PATIENCE {
+        let all = if begun.elapsed() < MOMENT { vec![] } else { family(pid) };
+        for pid in all {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
         }
         std::thread::sleep(Duration::from_millis(1));

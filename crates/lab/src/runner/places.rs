@@ -213,6 +213,7 @@ fn has(address: IpAddr) -> Result<(), String> {
 mod tests {
     use super::*;
     use millstream_plan::{builtin, plan};
+    use millstream_testbed::guard::WorkerProgram;
 
     fn at(far: &str) -> Addresses {
         Addresses { near: None, far: far.parse().unwrap(), host: None, is_one_machine: true }
@@ -234,7 +235,8 @@ mod tests {
         assert!(own.check_addresses().unwrap_err().to_string().contains("this host's own"));
         assert!(Addresses { host: Some(host), ..at("192.0.2.1") }.check_addresses().is_ok());
         // Both ends may be of this host, whatever starts the far one.
-        let here = FarHost::Started(vec!["ssh".to_owned()]);
+        let guard = WorkerProgram { path: "millstream".into(), arguments: vec![] };
+        let here = FarHost::Started { words: vec!["ssh".to_owned()], guard };
         assert!(Addresses { host: Some(here), ..at("127.0.0.1") }.check_addresses().is_ok());
     }
 

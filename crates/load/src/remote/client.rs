@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use millstream_record::error::Error;
-use millstream_testbed::guard::family;
+use millstream_testbed::guard::{WorkerProgram, family};
 use socket2::Socket;
 
 use super::Token;
@@ -37,15 +37,20 @@ pub enum FarHost {
         /// The secret that both sides have.
         token: Token,
     },
-    /// These words start `millstream serve --stdio` there.
-    Started(Vec<String>),
+    /// A command starts `millstream serve --stdio` there.
+    Started {
+        /// Its words.
+        words: Vec<String>,
+        /// The program that ends it when this process is gone.
+        guard: WorkerProgram,
+    },
 }
 
 impl fmt::Display for FarHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Served { control, .. } => write!(f, "millstream serve at {control}"),
-            Self::Started(words) => write!(f, "`{}`", millstream_foreign::command(words)),
+            Self::Started { words, .. } => write!(f, "`{}`", millstream_foreign::command(words)),
         }
     }
 }
@@ -126,8 +131,10 @@ impl FarHost {
         let failed = |why: &dyn fmt::Display| Error::Worker(format!("{self}: {why}"));
         let (mut started, asked) = match self {
             Self::Served { control, token } => (None, ask_served(*control, token)),
-            Self::Started(words) => {
-                let (started, stream) = Started::start(words).map_err(|error| failed(&error))?;
+            Self::Started { words, guard } => {
+                let (mut started, stream) =
+                    Started::start(words).map_err(|error| failed(&error))?;
+                started.watch(guard)?;
                 (Some(started), wire::ask(stream, &Token::of_who_starts(), started::PATIENCE))
             }
         };

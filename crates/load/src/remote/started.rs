@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use millstream_record::error::Error;
+use millstream_testbed::guard::{Watchdog, WorkerProgram};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use socket2::Socket;
@@ -21,6 +23,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Started {
     child: Child,
     last_words: LastWords,
+    watchdog: Option<Watchdog>,
 }
 
 impl Started {
@@ -34,7 +37,13 @@ impl Started {
         command.stdin(OwnedFd::from(far.try_clone()?)).stdout(OwnedFd::from(far));
         let mut child = command.spawn()?;
         let last_words = LastWords::of(child.stderr.take());
-        Ok((Self { child, last_words }, near.into()))
+        Ok((Self { child, last_words, watchdog: None }, near.into()))
+    }
+
+    /// Has it end when this process is gone: one that hangs does not see that its input ends.
+    pub(super) fn watch(&mut self, guard: &WorkerProgram) -> Result<(), Error> {
+        self.watchdog = Some(Watchdog::start(guard, self.child.id())?);
+        Ok(())
     }
 
     /// Returns `error` as what is wrong with it: how it ended, if it did, and its last words.

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use millstream_record::{RunRecord, keys};
 use millstream_testbed::guard::family;
 use millstream_testbed::hosts::{Between, Hosts, HostsConfig, Path};
+use millstream_testbed::leftovers::ProcessIdentity;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -263,6 +264,22 @@ fn the_far_end_is_started_by_a_command() {
     wait_for("the end of those that hang", || !stopped.iter().any(lives));
     killed(begun);
     wait_for("its end", || pair.far_ends().is_empty());
+}
+
+/// It says no word, and does not look at its input.
+#[test]
+fn the_command_that_leads_to_the_far_end_ends_with_a_near_end_that_is_killed() {
+    let place = Place::new("by-killed");
+    let pid = place.folder.join("pid");
+    let by = format!("sh -c 'echo $$ >{0}.part; mv {0}.part {0}; exec sleep 600'", pid.display());
+    let mut near = place.command(&["run", "first-look", "--far", "127.0.0.1", "--far-by", &by]);
+    let near = near.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the command", || pid.exists());
+    wait_for("its watchdog", || family(near.id()).len() > 2);
+    let pid: u32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+    let identity = ProcessIdentity::of(pid).unwrap();
+    killed(near);
+    wait_for("its end", || !identity.is_alive());
 }
 
 /// The two sides of a command that does as `kubectl exec -i POD --`. The `node` starts what it is
