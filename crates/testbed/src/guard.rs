@@ -10,6 +10,7 @@
 //! beside it.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -36,23 +37,19 @@ const MOMENT: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The guard's whole life; its exit status is the command's, 128 and the signal where one ended it.
-#[expect(
-    clippy::disallowed_macros,
-    reason = "who started it reads the standard error, and shows it"
-)]
 ///
 /// `is_raised`: it and the command are in a session of their own with a high priority. `is_server`:
 /// a command that ends with 0 goes on in what it has started.
 pub fn main(words: &[OsString], is_raised: bool, is_server: bool) -> ExitCode {
     if is_raised && let Err(why) = priority::raise_session() {
-        eprintln!("millstream guard: {why}");
+        say(why);
         return ExitCode::from(NOT_STARTED);
     }
     let Some((program, arguments)) = words.split_first() else {
         return ExitCode::from(NOT_STARTED);
     };
     if let Err(error) = prctl::set_child_subreaper(true) {
-        eprintln!("millstream guard: cannot adopt what the command starts: {error}");
+        say(format_args!("cannot adopt what the command starts: {error}"));
         return ExitCode::from(NOT_STARTED);
     }
     let started = Command::new(program).args(arguments).stdin(Stdio::null()).spawn();
@@ -60,7 +57,7 @@ pub fn main(words: &[OsString], is_raised: bool, is_server: bool) -> ExitCode {
         Ok(child) => child,
         Err(error) => {
             let program = millstream_foreign::shown(program.as_encoded_bytes());
-            eprintln!("millstream guard: {program}: {error}");
+            say(format_args!("{program}: {error}"));
             return ExitCode::from(NOT_STARTED);
         }
     };
@@ -82,13 +79,24 @@ pub fn main(words: &[OsString], is_raised: bool, is_server: bool) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
+#[expect(
+    clippy::disallowed_macros,
+    reason = "who started it reads the standard error, and shows it"
+)]
+fn say(what: impl Display) {
+    eprintln!("millstream guard: {what}");
+}
+
 /// Kills all descendants, again until there are none: one may start others meanwhile.
 fn end_all() {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let left: Vec<u32> = family(std::process::id()).into_iter().skip(1).collect();
-        if left.is_empty() || Instant::now() > deadline {
+        if left.is_empty() {
             return;
+        }
+        if Instant::now() > deadline {
+            return say(format_args!("could not end {left:?}: are they another user's?"));
         }
         for pid in left {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);

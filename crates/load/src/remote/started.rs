@@ -67,10 +67,39 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        let deadline = Instant::now() + Duration::from_millis(limits::LEAVE_TIMEOUT_MS);
-        if ended_by(&mut self.child, deadline).is_none() {
+        let patience = Duration::from_millis(limits::LEAVE_TIMEOUT_MS);
+        if ended_by(&mut self.child, Instant::now() + patience).is_none() {
             let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
-            let _ = self.child.wait();
+            let _ = self.child.kill();
+            // One of another user, as sudo, may not be killed.
+            ended_by(&mut self.child, Instant::now() + patience);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_command_that_has_left_its_group_is_ended_all_the_same() {
+        let script = "setpgrp(0, getpgrp(getppid())); sleep 600";
+        let words = ["perl", "-e", script].map(str::to_owned);
+        let Ok((started, _near)) = Started::start(&words) else {
+            eprintln!("skipped: no perl");
+            return;
+        };
+        let at = format!("/proc/{}", started.child.id());
+        let own = started.child.id().to_string();
+        let group = || {
+            let stat = fs::read_to_string(format!("{at}/stat")).unwrap();
+            stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned()
+        };
+        while group() == own {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(started);
+        assert!(!fs::exists(at).unwrap());
     }
 }
