@@ -349,7 +349,7 @@ impl CommandSubject<'_> {
             if self.interrupt.is_raised() {
                 return Err(Error::Interrupted);
             }
-            server.as_ref().map_or(Ok(()), Started::still_there)?;
+            server.as_mut().map_or(Ok(()), Started::still_there)?;
             if begun.elapsed() > self.timeout {
                 break None;
             }

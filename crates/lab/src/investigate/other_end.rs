@@ -138,7 +138,7 @@ impl OtherEnd {
 
 impl Started {
     /// Returns an error once a far host that it is at has gone or hangs.
-    pub(super) fn still_there(&self) -> Result<(), Error> {
+    pub(super) fn still_there(&mut self) -> Result<(), Error> {
         match self {
             Self::Here(..) => Ok(()),
             Self::There(other) => other.failed().map_or(Ok(()), |why| Err(Error::Worker(why))),

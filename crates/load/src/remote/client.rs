@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
+use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
 use millstream_record::error::Error;
@@ -84,6 +85,8 @@ pub struct FarSeat {
     /// The number of its process there.
     pid: Arc<OnceLock<u32>>,
     heard: Heard<Inbox<Outlook>, Inbox<FarSide>>,
+    /// The thread that hears what the far side says, and the error that ends that.
+    listener: Option<JoinHandle<io::Error>>,
     most_s: f64,
     started: Option<Started>,
 }
@@ -151,7 +154,10 @@ impl FarHost {
                 Ok(Joined { sender, receiver, clock, machine, started })
             }
             Err(error) => Err(match &mut started {
-                Some(started) => failed(&started.because(&error)),
+                Some(started) => {
+                    let why = started.because(&error);
+                    failed(&format_args!("{why}{}", started.last_words()))
+                }
                 None => failed(&error),
             }),
         }
@@ -180,9 +186,9 @@ impl FarHost {
         let tell = Heard { outlook: tell_outlook, finished: tell_finished };
         let pid = Arc::new(OnceLock::new());
         let known = pid.clone();
-        std::thread::spawn(move || listen(receiver, clock, &replies, &known, &tell));
-        let heard = Heard { outlook, finished };
-        Ok(FarSeat { sender, clock, machine, pid, heard, most_s, started })
+        let listener = spawn(move || listen(receiver, clock, &replies, &known, &tell));
+        let (heard, listener) = (Heard { outlook, finished }, Some(listener));
+        Ok(FarSeat { sender, clock, machine, pid, heard, listener, most_s, started })
     }
 
     /// Starts a command there.
@@ -197,7 +203,7 @@ impl FarHost {
 
 impl FarOther {
     /// Returns whether it can be used.
-    pub fn look(&self) -> Outlook {
+    pub fn look(&mut self) -> Outlook {
         match self.failed() {
             Some(why) => Outlook::Failed(why),
             None => self.seat.heard.outlook.try_recv().unwrap_or(Outlook::NotYet),
@@ -205,13 +211,13 @@ impl FarOther {
     }
 
     /// Returns why it cannot be used any more, if that is so.
-    pub fn failed(&self) -> Option<String> {
-        match self.replies.try_recv() {
-            Ok(Err(why) | Ok(Reply::Failed { why })) => {
-                Some(format!("{why}{}", self.seat.last_words()))
-            }
-            _ => None,
-        }
+    pub fn failed(&mut self) -> Option<String> {
+        let why = match self.replies.try_recv() {
+            Ok(Err(why) | Ok(Reply::Failed { why })) => why,
+            Err(TryRecvError::Disconnected) => self.seat.gone(),
+            _ => return None,
+        };
+        Some(format!("the other end (--server): {why}{}", self.seat.last_words()))
     }
 
     /// Its process and those that it has started, where they have numbers of this host.
@@ -244,14 +250,14 @@ fn compare(sender: &mut Sender, receiver: &mut Receiver) -> io::Result<Clock> {
     best.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Passes on what the far side says, until it ends.
+/// Passes on what the far side says, until the connection ends by this error.
 fn listen(
     mut receiver: Receiver,
     clock: Clock,
     replies: &Outbox<Result<Reply, String>>,
     pid: &OnceLock<u32>,
     tell: &Heard<Outbox<Outlook>, Outbox<FarSide>>,
-) {
+) -> io::Error {
     loop {
         let passed = match Answer::next(&mut receiver) {
             Ok(Answer::Worker(reply)) => replies.send(Ok(in_our_time(*reply, clock))).is_ok(),
@@ -263,13 +269,10 @@ fn listen(
             }
             Ok(Answer::Outlook(outlook)) => tell.outlook.send(outlook).is_ok(),
             Ok(Answer::Alive | Answer::Now { .. } | Answer::Machine(_)) => true,
-            Err(error) => {
-                let _ = replies.send(Err(format!("its control connection ended: {error}")));
-                false
-            }
+            Err(error) => return error,
         };
         if !passed {
-            return;
+            return io::ErrorKind::BrokenPipe.into();
         }
     }
 }
@@ -299,7 +302,12 @@ impl FarSeat {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, why));
             }
         };
-        self.sender.send(&request)
+        let told = self.sender.send(&request);
+        if told.is_err() {
+            // Who listens to it hears the end, too.
+            self.sender.close();
+        }
+        told
     }
 
     fn job(&self, job: &Job) -> FarJob {
@@ -320,6 +328,16 @@ impl FarSeat {
     /// Returns the last lines of the command that started the far end, in brackets.
     pub(super) fn last_words(&self) -> String {
         self.started.as_ref().map_or(String::new(), Started::last_words)
+    }
+
+    /// Returns how it has ended, once it hears or says nothing any more.
+    pub(super) fn gone(&mut self) -> String {
+        let error = self.listener.take().and_then(|listener| listener.join().ok());
+        let error = error.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
+        match &mut self.started {
+            Some(started) => started.because(&error),
+            None => error.to_string(),
+        }
     }
 
     /// Ends the load there, and hears what was seen.

@@ -185,14 +185,14 @@ impl WorkerProcess {
 
     /// The error for a worker whose answers have ended: how it ended, and its last words.
     fn died(&mut self) -> Error {
-        let ended = match &mut self.seat {
-            Seat::Here(here) => here.ended(),
-            Seat::There(_) => None,
+        let why = match &mut self.seat {
+            Seat::Here(here) => match here.ended() {
+                Some(status) => format!("has died: {status}"),
+                None => "has closed its answers".to_owned(),
+            },
+            Seat::There(there) => there.gone(),
         };
-        match ended {
-            Some(status) => self.failed(&format!("has died: {status}")),
-            None => self.failed("has closed its answers"),
-        }
+        self.failed(&why)
     }
 
     /// Asks the worker to exit and gives it a moment; then it is killed. Of one at the far host,

@@ -46,17 +46,16 @@ impl Started {
         Ok(())
     }
 
-    /// Returns `error` as what is wrong with it: how it ended, if it did, and its last words.
+    /// Returns `error` as what is wrong with it: how it ended, if it did.
     pub(super) fn because(&mut self, error: &io::Error) -> String {
         let deadline = Instant::now() + Duration::from_millis(limits::LAST_WORDS_MS);
         let ended = ended_by(&mut self.child, deadline);
         self.last_words.wait(deadline);
-        let why = match (ended, error.kind()) {
+        match (ended, error.kind()) {
             (_, io::ErrorKind::InvalidData) => error.to_string(),
             (Some(status), _) => format!("it ended with {status}"),
             (None, _) => error.to_string(),
-        };
-        format!("{why}{}", self.last_words())
+        }
     }
 
     /// Returns its last lines in brackets; nothing if there are none.

@@ -99,13 +99,16 @@ fn no_serve() -> io::Error {
     bad("it is no `millstream serve`")
 }
 
-/// Returns `error`, where it is that the peer took longer than `patience`, in words.
-fn silent(patience: Duration) -> impl Fn(io::Error) -> io::Error {
+/// Returns `error` in words, where it is that the peer has gone or took longer than `patience`.
+fn in_words(patience: Duration) -> impl Fn(io::Error) -> io::Error {
     move |error| match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
             let why = format!("it says nothing for {} s", patience.as_secs());
             io::Error::new(io::ErrorKind::TimedOut, why)
         }
+        kind @ (io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe) => io::Error::new(kind, "it has gone"),
         _ => error,
     }
 }
@@ -157,7 +160,7 @@ pub(super) fn ask(
 ) -> io::Result<(Sender, Receiver)> {
     let deadline = Instant::now() + patience;
     let mut theirs = [0; HELLO_BYTES];
-    read_by(&mut stream, &mut theirs, deadline).map_err(silent(patience))?;
+    read_by(&mut stream, &mut theirs, deadline).map_err(in_words(patience))?;
     let (version, server) = heard(&theirs)?;
     if version != VERSION {
         return Err(bad(format!("it speaks version {version}, and this is version {VERSION}")));
@@ -168,7 +171,7 @@ pub(super) fn ask(
     stream.write_all(&hello(&client))?;
     stream.write_all(&bytes(code(key, &[b"client", &nonces])))?;
     let mut answer = [0; 33];
-    read_by(&mut stream, &mut answer, deadline).map_err(silent(patience))?;
+    read_by(&mut stream, &mut answer, deadline).map_err(in_words(patience))?;
     match answer[0] {
         1 => return Err(bad("it speaks another version")),
         2 => return Err(bad("it has another token")),
@@ -324,14 +327,14 @@ impl Receiver {
     /// The next message. After an error there is none any more.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut head = [0; 36];
-        self.stream.read_exact(&mut head).map_err(silent(SILENCE))?;
+        self.stream.read_exact(&mut head).map_err(in_words(SILENCE))?;
         let (length, code) = head.split_at(4);
         let length = u32::from_be_bytes(length.try_into().expect("four bytes")) as usize;
         if length > self.most_bytes {
             return Err(bad(format!("a message of {length} bytes; {} at most", self.most_bytes)));
         }
         let mut text = vec![0; length];
-        self.stream.read_exact(&mut text).map_err(silent(SILENCE))?;
+        self.stream.read_exact(&mut text).map_err(in_words(SILENCE))?;
         let expected = of_message(&self.key, self.from, self.count, &text);
         expected.verify_slice(code).map_err(|_| bad("a message that the peer has not sent"))?;
         self.count += 1;

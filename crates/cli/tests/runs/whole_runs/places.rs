@@ -266,6 +266,22 @@ fn the_far_end_is_started_by_a_command() {
     wait_for("its end", || pair.far_ends().is_empty());
 }
 
+/// The command is the program by the time that it works: the signal that ends it is the command's.
+#[test]
+fn of_a_far_end_that_dies_it_is_said_how() {
+    let Some(pair) = Pair::new("died") else { return };
+    let mut begun = pair.long(&pair.nsenter());
+    wait_for("the far end and its worker", || pair.is_at_work());
+    let serving = |one: &u32| !workers_of(*one).is_empty();
+    let far = pair.far_ends().into_iter().find(serving).unwrap();
+    kill(Pid::from_raw(far as i32), Signal::SIGKILL).unwrap();
+    let mut lines = BufReader::new(begun.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.starts_with("invalid")).unwrap();
+    assert!(line.contains("it ended with signal: 9 (SIGKILL)"), "{line}");
+    killed(begun);
+    wait_for("its end", || pair.far_ends().is_empty());
+}
+
 /// It says no word, and does not look at its input.
 #[test]
 fn the_command_that_leads_to_the_far_end_ends_with_a_near_end_that_is_killed() {
