@@ -213,6 +213,11 @@ impl<'a> Run<'a> {
         Sampler::start(config)
     }
 
+    /// Returns whether its workers have a high priority.
+    fn is_raised(&self) -> bool {
+        self.planned.configuration.level("priority") == "high"
+    }
+
     fn worker(
         &mut self,
         role: &'static str,
@@ -222,7 +227,7 @@ impl<'a> Run<'a> {
         let worker = WorkerProcess::start(role, &self.setting.program, host)?;
         if let Some(pid) = worker.pid() {
             self.claim.note_worker(pid)?;
-            if self.planned.configuration.level("priority") == "high" {
+            if self.is_raised() {
                 millstream_testbed::priority::raise(Some(pid)).map_err(Error::Worker)?;
             }
             sampler.watch_worker(role, pid);

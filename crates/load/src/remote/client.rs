@@ -88,6 +88,8 @@ pub struct FarSeat {
     /// The thread that hears what the far side says, and the error that ends that.
     listener: Option<JoinHandle<io::Error>>,
     most_s: f64,
+    /// True for a worker of a high priority.
+    raised: bool,
     started: Option<Started>,
 }
 
@@ -170,14 +172,17 @@ impl FarHost {
         Ok(joined.machine)
     }
 
-    /// Begins a run there that lasts so long at most. What its worker says goes to `replies`, with
-    /// the times of our clock.
+    /// Begins a run there that lasts so long at most, at a high priority where it is `raised`. What
+    /// its worker says goes to `replies`, with the times of our clock.
     pub fn begin(
         &self,
         (warmup_s, duration_s): (f64, f64),
+        raised: bool,
         replies: Outbox<Result<Reply, String>>,
     ) -> Result<FarSeat, Error> {
-        self.seat(longest_s(warmup_s, duration_s), replies)
+        let mut seat = self.seat(longest_s(warmup_s, duration_s), replies)?;
+        seat.raised = raised;
+        Ok(seat)
     }
 
     fn seat(&self, most_s: f64, replies: Outbox<Result<Reply, String>>) -> Result<FarSeat, Error> {
@@ -188,7 +193,8 @@ impl FarHost {
         let known = pid.clone();
         let listener = spawn(move || listen(receiver, clock, &replies, &known, &tell));
         let (heard, listener) = (Heard { outlook, finished }, Some(listener));
-        Ok(FarSeat { sender, clock, machine, pid, heard, listener, most_s, started })
+        let raised = false;
+        Ok(FarSeat { sender, clock, machine, pid, heard, listener, most_s, raised, started })
     }
 
     /// Starts a command there.
@@ -316,6 +322,7 @@ impl FarSeat {
             buffer_bytes: job.buffer_bytes,
             congestion: job.congestion.clone(),
             cpu: job.cpu,
+            raised: self.raised,
             most_s: self.most_s,
         }
     }

@@ -44,6 +44,8 @@ pub(super) struct FarJob {
     pub(super) congestion: Option<String>,
     /// CPU of the worker; `None`: wherever the kernel puts it.
     pub(super) cpu: Option<usize>,
+    /// True for a high priority.
+    pub(super) raised: bool,
     /// Longest life of the load in seconds, from the beginning to the end.
     pub(super) most_s: f64,
 }
@@ -189,7 +191,8 @@ mod tests {
     fn job(request_bytes: &str) -> FarJob {
         let workload = millstream_plan::Workload::of("tcp_rr").unwrap();
         let task = Task::new(workload, [("request_bytes", request_bytes)]);
-        FarJob { task, buffer_bytes: None, congestion: None, cpu: None, most_s: 60.0 }
+        let (cpu, raised) = (None, false);
+        FarJob { task, buffer_bytes: None, congestion: None, cpu, raised, most_s: 60.0 }
     }
 
     #[test]
@@ -219,7 +222,7 @@ mod tests {
             r#"{"Run":{"command":"sh"}}"#,
             r#"{"Listen":{"address":"10.0.0.1","backlog":9}}"#,
             r#"{"Listen":{"address":"host.example"}}"#,
-            r#"{"Begin":{"task":{"workload":"sh","levels":{}},"buffer_bytes":null,"congestion":null,"cpu":null,"most_s":1}}"#,
+            r#"{"Begin":{"task":{"workload":"sh","levels":{}},"buffer_bytes":null,"congestion":null,"cpu":null,"raised":false,"most_s":1}}"#,
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

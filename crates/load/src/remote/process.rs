@@ -87,14 +87,16 @@ impl WorkerProcess {
         Ok(Self { role, seat, replies, early: None })
     }
 
-    /// Has the far host start one for a run of so many seconds of warm-up and window.
+    /// Has the far host start one for a run of so many seconds of warm-up and window, at a high
+    /// priority where it is `raised`.
     pub fn elsewhere(
         role: &'static str,
         host: &FarHost,
         lasts_s: (f64, f64),
+        raised: bool,
     ) -> Result<Self, Error> {
         let (teller, replies) = channel();
-        let seat = Seat::There(Box::new(host.begin(lasts_s, teller)?));
+        let seat = Seat::There(Box::new(host.begin(lasts_s, raised, teller)?));
         Ok(Self { role, seat, replies, early: None })
     }
 

@@ -12,6 +12,7 @@ use millstream_observe::probe::{Config, Host, NetSource, Sampler};
 use millstream_record::error::Error;
 use millstream_testbed::guard::WorkerProgram;
 use millstream_testbed::interrupt::Interrupt;
+use millstream_testbed::priority;
 
 use super::WorkerProcess;
 use super::message::{Answer, FarCommand, FarJob, FarSide, InterfaceBytes, Machine, Request};
@@ -210,10 +211,13 @@ fn begin(job: FarJob, program: &WorkerProgram) -> Result<Load, String> {
     let (begun, origin_ns) = (Instant::now(), monotonic_ns());
     let sampler = sampler(begun, false);
     let mut worker = WorkerProcess::start("far", program, None).map_err(because)?;
+    let FarJob { task, buffer_bytes, congestion, cpu, raised, most_s } = job;
     if let Some(pid) = worker.pid() {
+        if raised {
+            priority::raise(Some(pid))?;
+        }
         sampler.watch_worker("far", pid);
     }
-    let FarJob { task, buffer_bytes, congestion, cpu, most_s } = job;
     worker
         .tell(&Command::Start(Box::new(Job {
             end: Some(End::Far),

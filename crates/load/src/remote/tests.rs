@@ -114,7 +114,8 @@ fn rr(request_bytes: &str) -> Task {
 }
 
 fn job() -> FarJob {
-    FarJob { task: rr("1"), buffer_bytes: None, congestion: None, cpu: None, most_s: 60.0 }
+    let (task, cpu, raised) = (rr("1"), None, false);
+    FarJob { task, buffer_bytes: None, congestion: None, cpu, raised, most_s: 60.0 }
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {

@@ -197,6 +197,12 @@ impl Pair {
         self.near(by, &["--far-program", &self.named(), "--duration", "1000"])
     }
 
+    /// Returns the process that is at work as the far end of that name, and its worker.
+    fn at_work(&self) -> Option<(u32, u32)> {
+        let mut all = self.far_ends().into_iter();
+        all.find_map(|one| workers_of(one).first().map(|worker| (one, *worker)))
+    }
+
     /// The far ends of that name, and their workers.
     fn far_ends(&self) -> Vec<u32> {
         let named = self.named();
@@ -212,7 +218,7 @@ impl Pair {
     }
 
     fn is_at_work(&self) -> bool {
-        self.far_ends().iter().any(|one| !workers_of(*one).is_empty())
+        self.at_work().is_some()
     }
 }
 
@@ -272,12 +278,28 @@ fn of_a_far_end_that_dies_it_is_said_how() {
     let Some(pair) = Pair::new("died") else { return };
     let mut begun = pair.long(&pair.nsenter());
     wait_for("the far end and its worker", || pair.is_at_work());
-    let serving = |one: &u32| !workers_of(*one).is_empty();
-    let far = pair.far_ends().into_iter().find(serving).unwrap();
+    let (far, _) = pair.at_work().unwrap();
     kill(Pid::from_raw(far as i32), Signal::SIGKILL).unwrap();
     let mut lines = BufReader::new(begun.stderr.take().unwrap()).lines().map_while(Result::ok);
     let line = lines.find(|line| line.starts_with("invalid")).unwrap();
     assert!(line.contains("it ended with signal: 9 (SIGKILL)"), "{line}");
+    killed(begun);
+    wait_for("its end", || pair.far_ends().is_empty());
+}
+
+#[test]
+fn a_far_worker_has_the_priority_that_is_asked_for() {
+    let may = millstream_testbed::priority::may_raise(true);
+    let Some(pair) = Pair::new("raised").filter(|_| may.is_ok()) else { return };
+    let more = ["--far-program", &pair.named(), "--duration", "1000", "--set", "priority=high"];
+    let begun = pair.near(&pair.nsenter(), &more);
+    let nice = || {
+        let (_, worker) = pair.at_work()?;
+        let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).ok()?;
+        // The 19th field; the third is the first behind the name.
+        stat.rsplit(')').next()?.split_whitespace().nth(19 - 3).map(str::to_owned)
+    };
+    wait_for("its priority", || nice().as_deref() == Some("-20"));
     killed(begun);
     wait_for("its end", || pair.far_ends().is_empty());
 }

@@ -35,7 +35,7 @@ impl Run<'_> {
             None => self.worker("far", None, &sampler)?,
             Some(host) => {
                 let lasts = (self.definition.warmup_s, self.definition.duration_s);
-                WorkerProcess::elsewhere("far", host, lasts)?
+                WorkerProcess::elsewhere("far", host, lasts, self.is_raised())?
             }
         };
         let near_job = self.job(Some(End::Near), StackJob::Kernel);
