@@ -147,7 +147,11 @@ impl FarHost {
             let clock = compare(&mut sender, &mut receiver)?;
             sender.send(&Request::Machine)?;
             match Answer::next(&mut receiver)? {
-                Answer::Machine(machine) => Ok((sender, receiver, clock, machine)),
+                Answer::Machine(machine) => {
+                    let bad = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+                    machine.check(&Machine::here()).map_err(bad)?;
+                    Ok((sender, receiver, clock, machine))
+                }
                 _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it does not tell who it is")),
             }
         });

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
+use millstream_foreign::shown;
+use millstream_observe::environment::program;
 use millstream_plan::{DURATION_LIMIT_S, Factor, Task};
 use millstream_record::{Environment, Probes};
 use nix::sched::CpuSet;
@@ -75,6 +77,8 @@ pub struct Machine {
     boot: String,
     /// The namespace of its process numbers.
     processes: String,
+    /// Version and commit of this program there.
+    program: String,
 }
 
 impl Machine {
@@ -82,7 +86,24 @@ impl Machine {
     pub fn here() -> Self {
         let boot = millstream_foreign::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let processes = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        Self { boot: boot.trim().to_owned(), processes: processes.display().to_string() }
+        Self {
+            boot: boot.trim().to_owned(),
+            processes: processes.display().to_string(),
+            program: program(),
+        }
+    }
+
+    /// Refuses one on which this program is of another version or commit: the two ends of a run
+    /// would not do the same.
+    pub(super) fn check(&self, here: &Self) -> Result<(), String> {
+        match self.program == here.program {
+            true => Ok(()),
+            false => Err(format!(
+                "it is {}, and this is {}: bring the same program there",
+                shown(&self.program),
+                here.program
+            )),
+        }
     }
 
     /// Returns whether both are one kernel: CPUs have the same numbers.
@@ -211,6 +232,16 @@ mod tests {
         ] {
             assert!(wrong.check().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_program_of_another_commit_is_refused_with_what_to_do() {
+        let here = Machine::here();
+        assert_eq!(Machine::here().check(&here), Ok(()));
+        let other = Machine { program: "millstream 9.9.9 (abc)".to_owned(), ..Machine::here() };
+        let why = other.check(&here).unwrap_err();
+        assert!(why.contains("9.9.9 (abc), and this is millstream"), "{why}");
+        assert!(why.ends_with("bring the same program there"), "{why}");
     }
 
     #[test]

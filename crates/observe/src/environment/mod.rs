@@ -10,7 +10,7 @@ mod process;
 pub use give_back::{ALL_GIVEN_BACK, GIVEN_BACK, capture_give_back};
 pub use interface::capture_interfaces;
 pub use machine::network_settings;
-pub use process::open_files_limit;
+pub use process::{open_files_limit, program};
 
 use millstream_record::Environment;
 

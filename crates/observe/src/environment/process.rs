@@ -8,12 +8,17 @@ use millstream_record::store::without_password;
 
 use super::{text, value_of};
 
+/// The commit that this program was built from.
+const COMMIT: Option<&str> = option_env!("MILLSTREAM_COMMIT");
+
+/// Returns version and commit of this program.
+pub fn program() -> String {
+    format!("millstream {} ({})", env!("CARGO_PKG_VERSION"), COMMIT.unwrap_or("no commit"))
+}
+
 pub(super) fn capture(env: &mut Environment) {
     env.set("millstream.version", env!("CARGO_PKG_VERSION"));
-    env.record(
-        "millstream.commit",
-        option_env!("MILLSTREAM_COMMIT").map(str::to_owned).ok_or("built outside of git"),
-    );
+    env.record("millstream.commit", COMMIT.map(str::to_owned).ok_or("built outside of git"));
     env.set("millstream.build", if cfg!(debug_assertions) { "debug" } else { "release" });
     env.set(
         "millstream.target",
