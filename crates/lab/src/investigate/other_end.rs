@@ -79,7 +79,7 @@ impl OtherEnd {
             return Ok(Started::Here(running, said));
         };
         let (words, ready) = (self.words.clone(), self.ready.clone());
-        let most_s = (timeout + PATIENCE + BEYOND).as_secs_f64();
+        let most_s = timeout.saturating_add(PATIENCE + BEYOND).as_secs_f64();
         let patience_ms = self.patience().as_millis() as u64;
         let command = FarCommand { words, cpu, raised, ready, patience_ms, most_s };
         far.command(command).map(|other| Started::There(Box::new(other)))

@@ -194,6 +194,7 @@ fn start(command: &FarCommand, programs: &Programs) -> Result<Load, String> {
     let because = |error: Error| error.to_string();
     may_be_started(OsStr::new(words.first().map_or("", String::as_str))).map_err(because)?;
     let (begun, origin_ns) = (Instant::now(), monotonic_ns());
+    let until = ends(begun, *most_s)?;
     let sampler = sampler(begun, true);
     let mut running =
         Running::start_server(words, (*cpu, *raised), Some(guard)).map_err(because)?;
@@ -201,17 +202,24 @@ fn start(command: &FarCommand, programs: &Programs) -> Result<Load, String> {
     let ready = Some((ready.clone(), Duration::from_millis(*patience_ms)));
     let watched = BTreeSet::new();
     let end = FarEnd::Command(FarProcess { running, said, begun, ready, watched });
-    let until = begun + Duration::try_from_secs_f64(*most_s).map_err(|error| error.to_string())?;
     Ok(Load { end, sampler, origin_ns, interfaces: interfaces(), until })
+}
+
+/// Returns the moment at which a load ends that may last so long.
+fn ends(begun: Instant, most_s: f64) -> Result<Instant, String> {
+    let most = Duration::try_from_secs_f64(most_s).ok();
+    let until = most.and_then(|most| begun.checked_add(most));
+    until.ok_or_else(|| format!("{most_s:?} s are more than a clock counts: lower --timeout"))
 }
 
 fn begin(job: FarJob, program: &WorkerProgram) -> Result<Load, String> {
     job.check()?;
     let because = |error: Error| error.to_string();
     let (begun, origin_ns) = (Instant::now(), monotonic_ns());
+    let until = ends(begun, job.most_s)?;
     let sampler = sampler(begun, false);
     let mut worker = WorkerProcess::start("far", program, None).map_err(because)?;
-    let FarJob { task, buffer_bytes, congestion, cpu, raised, most_s } = job;
+    let FarJob { task, buffer_bytes, congestion, cpu, raised, .. } = job;
     if let Some(pid) = worker.pid() {
         if raised {
             priority::raise(Some(pid))?;
@@ -232,7 +240,6 @@ fn begin(job: FarJob, program: &WorkerProgram) -> Result<Load, String> {
             source: None,
         })))
         .map_err(because)?;
-    let until = begun + Duration::from_secs_f64(most_s);
     let end = FarEnd::Worker(worker);
     Ok(Load { end, sampler, origin_ns, interfaces: interfaces(), until })
 }

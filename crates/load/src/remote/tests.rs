@@ -293,6 +293,19 @@ fn a_command_is_looked_at_until_patience_is_over_and_no_more() {
 }
 
 #[test]
+fn a_command_that_may_last_longer_than_a_clock_counts_is_refused() {
+    let (mut sender, mut receiver, serving) = started();
+    for most_s in [1e19, 1e300, -1.0] {
+        let (words, ready, patience_ms) = (vec!["true".to_owned()], Ready::Listens, 0);
+        let command = FarCommand { words, cpu: None, raised: false, ready, patience_ms, most_s };
+        sender.send(&Request::Command(command)).unwrap();
+        assert!(refused(&mut receiver).contains("lower --timeout"));
+    }
+    sender.close();
+    let _ = serving.join().unwrap();
+}
+
+#[test]
 fn what_the_probes_saw_comes_at_the_end() {
     let server = Server::start();
     let (mut sender, mut receiver, process) = server.begun(60.0);
