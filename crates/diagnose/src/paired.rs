@@ -23,24 +23,22 @@ pub const PAIRS_LEAST: usize = 6;
 /// for two machines. [`differ`] compares pairs without a ratio.
 pub fn paired(machines: &[Vec<(f64, f64)>], level: f64) -> Option<Comparison> {
     let (first, second) = sides(machines);
-    test(machines, level, ratios)?.as_ratio(&first, &second)
+    let changes: Option<Vec<_>> = machines.iter().map(|one| ratios(one)).collect();
+    test(&changes?, level)?.as_ratio(&first, &second)
 }
 
 /// Compares the second of each pair with the first by their difference, whatever their signs: where
 /// [`paired`] has no ratio.
 pub fn differ(machines: &[Vec<(f64, f64)>], level: f64) -> Option<Difference> {
     let (first, second) = sides(machines);
-    test(machines, level, differences)?.as_difference(&first, &second)
+    let changes: Option<Vec<_>> = machines.iter().map(|one| differences(one)).collect();
+    test(&changes?, level)?.as_difference(&first, &second)
 }
 
 /// Tests the changes of each machine that has pairs.
-fn test(
-    machines: &[Vec<(f64, f64)>],
-    level: f64,
-    changes: fn(&[(f64, f64)]) -> Option<Vec<f64>>,
-) -> Option<Found> {
-    let machines = machines.iter().filter(|one| !one.is_empty()).map(|one| changes(one));
-    let machines: Vec<Vec<f64>> = machines.collect::<Option<_>>()?;
+fn test(machines: &[Vec<f64>], level: f64) -> Option<Found> {
+    let machines: Vec<&[f64]> =
+        machines.iter().filter(|one| !one.is_empty()).map(Vec::as_slice).collect();
     match machines.as_slice() {
         [one] if one.len() >= PAIRS_LEAST => by_signed_ranks(one, level),
         several if several.len() >= MACHINES_LEAST => by_machines(several, level),
@@ -160,11 +158,11 @@ fn chances_of_sums(count: usize) -> Vec<f64> {
 }
 
 /// Tests the means of the machines (Student, 1908): that they differ is noise, too.
-fn by_machines(machines: &[Vec<f64>], level: f64) -> Option<Found> {
+fn by_machines(machines: &[&[f64]], level: f64) -> Option<Found> {
     let means: Vec<f64> =
         machines.iter().map(|one| one.iter().sum::<f64>() / one.len() as f64).collect();
     let mean = means.iter().sum::<f64>() / means.len() as f64;
-    let mean = if mean.abs() <= rounding(machines.iter().flatten()) { 0.0 } else { mean };
+    let mean = if mean.abs() <= rounding(machines.iter().copied().flatten()) { 0.0 } else { mean };
     let error = deviation(&means) / (means.len() as f64).sqrt();
     let degrees = means.len() - 1;
     let wide = error * student::exceeded_with(level, degrees);

@@ -57,8 +57,8 @@ const TAKES_IN: &str = "ksoftirqd/";
 /// The rest of the work in the kernel.
 const SYSTEM_CALLS: &str = "time_system_call_share";
 
-/// Beginnings of the names of garbage collectors' functions: of Go, V8, CPython (who visits the parts
-/// of an object is its collector) and .NET.
+/// Beginnings of the names of garbage collectors' functions: of Go, V8, CPython (whose collector
+/// alone visits the parts of an object) and .NET.
 const COLLECTORS: [&str; 26] = [
     "runtime.gc",
     "runtime.(*gc",

@@ -30,7 +30,7 @@ pub struct Figure {
     places: Vec<Place>,
     /// True of a known program: its figure cannot be below zero, and may be in either output.
     is_known: bool,
-    /// What counts the requests of a known program, and those that failed.
+    /// The patterns that count the requests of a known program, and those that failed.
     requests: Vec<Regex>,
     failed: Vec<Regex>,
 }

@@ -128,7 +128,7 @@ pub(super) enum Answer {
     Machine(Machine),
     /// The far end has this process, with what it starts.
     Started { pid: u32 },
-    /// What has come of the wait for the command that is the far end: it is looked at no more.
+    /// The end of the wait for the command that is the far end: it is looked at no more.
     Outlook(Outlook),
     /// An answer of the worker there.
     Worker(Box<Reply>),

@@ -112,8 +112,8 @@ impl Probe for Drivers {
     }
 }
 
-/// Returns the counters that rose, by name; with several receive queues their packets, and the share
-/// of the busiest one.
+/// Returns the counters that rose, by name; with several receive queues their packets, and the
+/// share of the busiest one.
 fn risen(
     names: &[String],
     first: &[u64],

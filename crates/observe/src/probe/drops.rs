@@ -48,8 +48,8 @@ fn names() -> Result<Vec<(usize, String)>, Absent> {
     })
 }
 
-/// Returns a tracefs that is mounted at no place, and is gone with this descriptor: few distributions
-/// mount it, and nothing else here is to be seen of it.
+/// Returns a tracefs that is mounted at no place, and is gone with this descriptor: not every
+/// machine has one mounted, and nobody else sees this one.
 fn unplaced_tracefs() -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;

@@ -1,5 +1,5 @@
-//! `TCP_INFO` of the TCP connections that came while it was looked, by netlink (sock_diag): those of
-//! the load's processes and their other ends, or, where none is known to be theirs, of whatever
+//! `TCP_INFO` of the TCP connections that came while it was looked, by netlink (sock_diag): those
+//! of the load's processes and their other ends, or, where none is known to be theirs, of whatever
 //! program.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -35,7 +35,7 @@ const JSON_FAILED_CODES: &str = r#""(?:-1|[145]\d\d)":\s*(\d+)"#;
 
 use Prefixes::{Binary, Decimal};
 
-/// What most of the known programs have.
+/// The fields that most of the known programs have.
 const REQUESTS: Known = Known {
     names: &[],
     only_with: &[],
