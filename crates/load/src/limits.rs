@@ -29,6 +29,9 @@ pub const LEAVE_TIMEOUT_MS: u64 = 500;
 /// Longest time that the last lines of a dead worker may take to come through its pipe, in
 /// milliseconds.
 pub const LAST_WORDS_MS: u64 = 200;
+/// Longest time that a command of `--far-by` may take to say how the program at the far host has
+/// ended, in milliseconds: `kubectl exec` asks for that.
+pub const FAR_LAST_WORDS_MS: u64 = 2000;
 /// Bytes that the kernel queues towards a packet socket of Millstream: as much as it queues at a
 /// device.
 pub const RAW_BUFFER_BYTES: usize = 16 << 20;

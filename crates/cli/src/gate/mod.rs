@@ -191,8 +191,8 @@ fn answer(arguments: &Arguments) -> Result<Answer, Error> {
         output::out(&format!(
             "cannot tell: the figure of {first} is in {}, the other in {}: have a second group of --figure take \
              the prefix, for both\n",
-            unit_name(&one),
-            unit_name(&other)
+            unit_name(one),
+            unit_name(other)
         ))?;
         return Ok(Answer::CannotTell);
     }

@@ -48,13 +48,15 @@ impl Started {
 
     /// Returns `error` as what is wrong with it: how it ended, if it did.
     pub(super) fn because(&mut self, error: &io::Error) -> String {
-        let deadline = Instant::now() + Duration::from_millis(limits::LAST_WORDS_MS);
+        // One that says something odd has not ended.
+        let is_odd = error.kind() == io::ErrorKind::InvalidData;
+        let most_ms = if is_odd { limits::LAST_WORDS_MS } else { limits::FAR_LAST_WORDS_MS };
+        let deadline = Instant::now() + Duration::from_millis(most_ms);
         let ended = ended_by(&mut self.child, deadline);
         self.last_words.wait(deadline);
-        match (ended, error.kind()) {
-            (_, io::ErrorKind::InvalidData) => error.to_string(),
-            (Some(status), _) => format!("it ended with {status}"),
-            (None, _) => error.to_string(),
+        match ended {
+            Some(status) if !is_odd => format!("it ended with {status}"),
+            _ => error.to_string(),
         }
     }
 
