@@ -5,7 +5,7 @@ use std::io;
 
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 
 use crate::Netlink;
 
@@ -30,7 +30,7 @@ pub struct Qdisc {
 
 impl Netlink {
     /// Returns the queueing disciplines of the namespace that have a queue, by interface, kind and
-    /// handle (`eth0 tbf 1:`).
+    /// handle (`eth0 tbf 1:`), or, without one, the class that they are of (`eth0 fq_codel :1`).
     ///
     /// # Errors
     /// When the kernel does not answer.
@@ -46,11 +46,20 @@ impl Netlink {
             let RouteNetlinkMessage::NewQueueDiscipline(message) = answer else { continue };
             let (kind, counters) = read(&message.attributes);
             if kind != "noqueue" {
-                let handle = message.header.handle.major;
-                all.insert(format!("{} {kind} {handle:x}:", name(message.header.index)), counters);
+                let place = place(message.header.handle, message.header.parent);
+                all.insert(format!("{} {kind} {place}", name(message.header.index)), counters);
             }
         }
         Ok(all)
+    }
+}
+
+/// Returns where a queueing discipline is, as tc(8) writes it. The kernel gives those of the queues
+/// of a device no handle.
+fn place(handle: TcHandle, parent: TcHandle) -> String {
+    match handle.major {
+        0 if parent != TcHandle::ROOT => format!(":{:x}", parent.minor),
+        major => format!("{major:x}:"),
     }
 }
 
@@ -81,4 +90,18 @@ fn read(attributes: &[TcAttribute]) -> (String, Qdisc) {
         }
     }
     (kind, counters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_queue_of_a_device_has_a_name_of_its_own() {
+        let handle = |major, minor| TcHandle { major, minor };
+        assert_eq!(place(handle(1, 0), TcHandle::ROOT), "1:");
+        assert_eq!(place(handle(0, 0), TcHandle::ROOT), "0:");
+        assert_eq!(place(handle(0, 0), handle(0, 10)), ":a");
+        assert_eq!(place(handle(0x8001, 0), handle(1, 2)), "8001:");
+    }
 }
