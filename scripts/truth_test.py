@@ -105,7 +105,8 @@ class Truth(unittest.TestCase):
             commands = []
             for pid in filter(str.isdigit, os.listdir("/proc")):
                 with contextlib.suppress(OSError):
-                    commands.append(open("/proc/%s/cmdline" % pid, errors="backslashreplace").read().split("\0"))
+                    with open("/proc/%s/cmdline" % pid, errors="backslashreplace") as file:
+                        commands.append(file.read().split("\0"))
             return ["sleep", mark, ""] in commands
 
         def becomes(wanted):
