@@ -490,7 +490,7 @@ mod tests {
     fn what_others_meet_or_costs_nothing_is_no_cause() {
         let lost = ("own_retransmissions", 0.0);
         type Case = (&'static str, &'static [(&'static str, f64)], (&'static str, f64), f64);
-        let cases: [Case; 17] = [
+        let cases: [Case; 18] = [
             (
                 "interface-drops",
                 &[("interface_drops_per_s", 12.0), ("sent_packets_per_s", 1500.0)],
@@ -546,6 +546,19 @@ mod tests {
                 ],
                 ("offloads_off", 0.0),
                 1.0,
+            ),
+            (
+                "path-rate",
+                &[
+                    ("queueing_share", 0.99),
+                    ("least_round_trip_us", 20.0),
+                    ("one_way_share", 1.0),
+                    ("network_limited_share", 0.8),
+                    ("busiest_thread_share", 0.6),
+                    ("waits_for_cpu_share", 0.1),
+                ],
+                ("over_loopback_share", 1.0),
+                0.0,
             ),
             ("full-cpu", &[("busiest_cpu_share", 1.0)], ("busiest_own_cpu_share", 0.3), 1.0),
             (

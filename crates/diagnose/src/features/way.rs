@@ -14,6 +14,11 @@ const NOT_SHARED: [&str; 6] = ["cake", "fq", "fq_codel", "mq", "mqprio", "sfq"];
 const HEADERS: f64 = 66.0;
 
 pub(super) fn way(seen: &mut Seen, probes: &Probes) {
+    let own = sent_by_run(probes).filter(|own| *own > 0.0);
+    let over_loopback = own.map(|own| (sent_over_loopback(probes) / own).min(1.0));
+    if let Some(share) = over_loopback {
+        seen.put("over_loopback_share", share, distance::PROTOCOL);
+    }
     let Some((sent, waiting)) = fullest(probes) else { return };
     if sent <= 0.0 {
         return;
@@ -23,7 +28,9 @@ pub(super) fn way(seen: &mut Seen, probes: &Probes) {
     if let Some((round_trip_us, _)) = seen.values.get("round_trip_us").copied() {
         seen.put("queue_wait_share", wait_us / round_trip_us, distance::PROTOCOL);
     }
-    if let Some(own) = sent_by_run(probes) {
+    // A loopback has no queue. At most so much of this one is the run's.
+    let is_known = over_loopback.is_some_and(|share| share < 0.5) && flows::are_all_seen(probes);
+    if let Some(own) = own.filter(|_| is_known) {
         seen.put("queue_others_share", (1.0 - own / sent).max(0.0), distance::PROTOCOL);
     }
 }
@@ -41,18 +48,18 @@ fn fullest(probes: &Probes) -> Option<(f64, f64)> {
         .max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// Returns the bytes on the wire of all connections of the run, in both directions: at most so much
-/// of a queue is theirs. `None` where some of them were not seen, or they go over a loopback, which
-/// has no queue.
+/// Returns the bytes on the wire of all connections of the run that were seen, in both directions.
 fn sent_by_run(probes: &Probes) -> Option<f64> {
     let bytes = |one: &TcpInfoRecord| {
         Some(one.fields.get("bytes_sent")? + HEADERS * one.fields.get("segments_sent")?)
     };
-    let own: Option<f64> = probes.tcp_info.iter().map(bytes).sum();
-    let loopbacks = probes.hosts.iter().flat_map(BTreeMap::values);
-    let over_loopback: u64 =
-        loopbacks.filter_map(|host| Some(host.interfaces.get("lo")?.tx_bytes)).sum();
-    own.filter(|own| flows::are_all_seen(probes) && (over_loopback as f64) < own / 2.0)
+    probes.tcp_info.iter().map(bytes).sum()
+}
+
+fn sent_over_loopback(probes: &Probes) -> f64 {
+    let hosts = probes.hosts.iter().flat_map(BTreeMap::values);
+    let sent: u64 = hosts.filter_map(|host| Some(host.interfaces.get("lo")?.tx_bytes)).sum();
+    sent as f64
 }
 
 #[cfg(test)]
@@ -124,6 +131,8 @@ mod tests {
         let lo = InterfaceCounters { tx_bytes: 1_000_000, ..InterfaceCounters::default() };
         hosts.get_mut("a").unwrap().interfaces.insert("lo".to_owned(), lo);
         assert_eq!(of(&looped, "queue_others_share"), None);
+        assert_eq!(of(&looped, "over_loopback_share"), Some(0.9381));
+        assert_eq!(of(&run(), "over_loopback_share"), Some(0.0));
         let mut none = run();
         none.probes.tcp_info.clear();
         assert_eq!(of(&none, "queue_others_share"), None);
