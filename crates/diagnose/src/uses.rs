@@ -36,6 +36,8 @@ pub struct Use {
     pub path: Vec<u32>,
     /// The lock that its process waited for, and the thread that let go of it.
     pub behind: Option<(String, u32)>,
+    /// True where it is a wait for a name server's answer, or what that server does meanwhile.
+    pub looks_up: bool,
     /// State and reason. Its seconds and count are those of all waits that lead to it.
     pub row: BudgetRow,
     /// Share of the first end's time.
@@ -79,6 +81,7 @@ struct Place {
     path: Vec<u32>,
     from: Option<u32>,
     behind: Option<(String, u32)>,
+    looks_up: bool,
     depth: usize,
 }
 
@@ -217,6 +220,7 @@ impl<'a> Walk<'a> {
         at: &Place,
     ) -> Place {
         let mut next = Place { from: Some(thread.thread), depth: at.depth + 1, ..at.clone() };
+        next.looks_up |= asks_for_a_name(row);
         if !self.is_same(thread.process, other.process) {
             next.path.push(self.group(other.process));
             next.behind.take_if(|(lock, _)| !self.is_shared(thread.process, lock));
@@ -310,9 +314,11 @@ impl<'a> Walk<'a> {
 
     fn add(&mut self, at: &Place, row: BudgetRow, share: f64) {
         let with = row.with.filter(|_| row.state == ThreadState::Ready);
+        let looks_up = at.looks_up || asks_for_a_name(&row);
         let is_same = |one: &&mut Use| {
             // The same work behind a lock and without one are two uses.
-            (&one.path, one.behind.is_some()) == (&at.path, at.behind.is_some())
+            (&one.path, one.behind.is_some(), one.looks_up)
+                == (&at.path, at.behind.is_some(), looks_up)
                 && (one.row.state, &one.row.what, &one.row.on, one.row.with)
                     == (row.state, &row.what, &row.on, with)
         };
@@ -327,6 +333,7 @@ impl<'a> Walk<'a> {
             None => self.found.push(Use {
                 path: at.path.clone(),
                 behind: at.behind.clone(),
+                looks_up,
                 row: BudgetRow { with, ..row },
                 share,
             }),
@@ -340,6 +347,13 @@ fn recurs(row: &&BudgetRow) -> bool {
     let is_often = row.count > ONCE.0 || row.s < ONCE.1 * row.count as f64;
     let is_idle = row.stack.iter().any(|name| IDLE.contains(&name.as_str()));
     row.what != LOOKS && (!is_sleep(row) || is_often && !is_idle)
+}
+
+/// Returns true for a sleep for an answer from the port of name servers.
+fn asks_for_a_name(row: &BudgetRow) -> bool {
+    is_sleep(row)
+        && ["TCP ", "UDP "].iter().any(|protocol| row.on.starts_with(protocol))
+        && row.on.ends_with(":53")
 }
 
 /// Returns true for time on a CPU.
@@ -409,6 +423,27 @@ mod tests {
         assert!((sum - 1.0).abs() < 1e-9, "{all:?}");
         let round = |share: f64| (share * 1000.0).round() / 1000.0;
         all.into_iter().map(|one| (one.path, one.row.what, round(one.share))).collect()
+    }
+
+    #[test]
+    fn what_a_name_server_does_while_it_is_asked_is_a_look_up() {
+        let client = vec![
+            row(Asleep, "poll", "UDP 127.0.0.1:53", 2, 6.0),
+            row(Asleep, "recvfrom", "TCP 10.0.0.2:80", 0, 3.0),
+            row(OwnCode, "work", "", 0, 1.0),
+        ];
+        let server = vec![
+            row(Asleep, "clock_nanosleep", "", 0, 5.0),
+            row(Kernel, "sendto", "", 0, 1.0),
+            row(Asleep, "recvfrom", "UDP port 53", 1, 4.0),
+        ];
+        let threads = vec![thread(1, 1, client), thread(2, 2, server)];
+        let budget = Budget { width_s: 10.0, threads, ..Budget::default() };
+        let all = uses(&budget, &[1]).all;
+        let told: Vec<_> = all.iter().map(|one| (one.row.what.as_str(), one.looks_up)).collect();
+        let expected =
+            [("clock_nanosleep", true), ("recvfrom", false), ("work", false), ("sendto", true)];
+        assert_eq!(told, expected);
     }
 
     #[test]

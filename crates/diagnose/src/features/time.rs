@@ -18,11 +18,11 @@ type Is = fn(&Use) -> bool;
 /// these is told by no feature.
 const KINDS: [(&str, Is); 12] = [
     ("time_lock_share", |one| one.behind.is_some()),
+    ("time_look_up_share", |one| one.looks_up),
     ("time_wake_up_share", |one| {
         one.row.state == ThreadState::Ready && one.row.with.is_none() && one.row.what.is_empty()
     }),
     ("time_cpu_wait_share", |one| one.row.state == ThreadState::Ready),
-    ("time_look_up_share", |one| is_socket(one) && one.row.on.ends_with(":53")),
     ("time_disk_share", |one| calls(one, &DISK) || is_file(one) || is_mapped(one)),
     ("time_child_share", |one| calls(one, &["wait4", "waitid", "vfork"])),
     ("time_timer_share", |one| one.row.what.ends_with("nanosleep") || one.row.on == TIME_OUT),

@@ -1,7 +1,5 @@
 //! Features from the queueing discipline in which most waits: how long, and whose packets.
 
-use std::collections::BTreeMap;
-
 use millstream_record::{Probes, TcpInfoRecord};
 
 use super::{Seen, distance, flows};
@@ -14,8 +12,9 @@ const NOT_SHARED: [&str; 6] = ["cake", "fq", "fq_codel", "mq", "mqprio", "sfq"];
 const HEADERS: f64 = 66.0;
 
 pub(super) fn way(seen: &mut Seen, probes: &Probes) {
-    let own = sent_by_run(probes).filter(|own| *own > 0.0);
-    let over_loopback = own.map(|own| (sent_over_loopback(probes) / own).min(1.0));
+    let own = sent_by_run(probes, |_| Some(1.0)).filter(|own| *own > 0.0);
+    let looped = sent_by_run(probes, |one| one.fields.get("over_loopback_share").copied());
+    let over_loopback = own.zip(looped).map(|(own, looped)| looped / own);
     if let Some(share) = over_loopback {
         seen.put("over_loopback_share", share, distance::PROTOCOL);
     }
@@ -48,25 +47,21 @@ fn fullest(probes: &Probes) -> Option<(f64, f64)> {
         .max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// Returns the bytes on the wire of all connections of the run that were seen, in both directions.
-fn sent_by_run(probes: &Probes) -> Option<f64> {
+/// Returns the bytes on the wire, in both directions, of this part of each connection of the run
+/// that was seen.
+fn sent_by_run(probes: &Probes, part: impl Fn(&TcpInfoRecord) -> Option<f64>) -> Option<f64> {
     let bytes = |one: &TcpInfoRecord| {
-        Some(one.fields.get("bytes_sent")? + HEADERS * one.fields.get("segments_sent")?)
+        let sent = one.fields.get("bytes_sent")? + HEADERS * one.fields.get("segments_sent")?;
+        Some(sent * part(one)?)
     };
     probes.tcp_info.iter().map(bytes).sum()
-}
-
-fn sent_over_loopback(probes: &Probes) -> f64 {
-    let hosts = probes.hosts.iter().flat_map(BTreeMap::values);
-    let sent: u64 = hosts.filter_map(|host| Some(host.interfaces.get("lo")?.tx_bytes)).sum();
-    sent as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::features;
     use millstream_record::{
-        Column, HostCounters, InterfaceCounters, Key, Kind, Probes, RunRecord, Table, TcpInfoRecord,
+        Column, HostCounters, Key, Kind, Probes, RunRecord, Table, TcpInfoRecord,
     };
 
     /// A run of one connection, whose ends sent 1 MB and nothing in 1,000 segments, with an average
@@ -81,6 +76,7 @@ mod tests {
                 ("bytes_sent", sent),
                 ("segments_sent", 500.0),
                 ("srtt_us", 20_000.0),
+                ("over_loopback_share", 0.0),
             ]
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
@@ -127,11 +123,11 @@ mod tests {
         hosts.get_mut("a").unwrap().protocols.insert("Tcp.PassiveOpens".to_owned(), 2);
         assert_eq!(of(&many, "queue_others_share"), None);
         let mut looped = run();
-        let hosts = looped.probes.hosts.as_mut().unwrap();
-        let lo = InterfaceCounters { tx_bytes: 1_000_000, ..InterfaceCounters::default() };
-        hosts.get_mut("a").unwrap().interfaces.insert("lo".to_owned(), lo);
+        for one in &mut looped.probes.tcp_info {
+            one.fields.insert("over_loopback_share".to_owned(), 1.0);
+        }
         assert_eq!(of(&looped, "queue_others_share"), None);
-        assert_eq!(of(&looped, "over_loopback_share"), Some(0.9381));
+        assert_eq!(of(&looped, "over_loopback_share"), Some(1.0));
         assert_eq!(of(&run(), "over_loopback_share"), Some(0.0));
         let mut none = run();
         none.probes.tcp_info.clear();

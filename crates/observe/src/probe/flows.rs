@@ -29,8 +29,8 @@ pub(super) struct Flows {
     /// Processes of the load, and the sockets that they had when a connection came last.
     watched: BTreeSet<u32>,
     inodes: BTreeSet<u32>,
-    /// Connections of the run that each look found, both ends of one of this machine as one.
-    at_once: Vec<usize>,
+    /// Looks, and connections of the run that they found, both ends of one of this machine as one.
+    at_once: (usize, usize),
 }
 
 /// A connection over the samples that had it.
@@ -158,7 +158,7 @@ impl Flows {
             turns: 0,
             watched: BTreeSet::new(),
             inodes: BTreeSet::new(),
-            at_once: Vec::new(),
+            at_once: (0, 0),
         })
     }
 
@@ -209,9 +209,16 @@ impl Probe for Flows {
     fn finish(mut self: Box<Self>, into: &mut Probes) {
         self.keep_own();
         let moved = |one: &TcpSocket| field(one, "bytes_acked") + field(one, "bytes_received");
-        let flows = self.seen.into_iter();
-        let mut all: Vec<(Key, TcpSocket)> =
-            flows.map(|(key, flow)| (key, flow.finish())).collect();
+        // Both ends of one over a loopback are in one namespace.
+        let keys: BTreeSet<Key> = self.seen.keys().cloned().collect();
+        let finish = |(key, flow): (Key, Flow)| {
+            let mut last = flow.finish();
+            let other_end = (key.0.clone(), key.2, key.1);
+            let is_looped = f64::from(u8::from(keys.contains(&other_end)));
+            last.fields.insert("over_loopback_share".to_owned(), is_looped);
+            (key, last)
+        };
+        let mut all: Vec<(Key, TcpSocket)> = self.seen.into_iter().map(finish).collect();
         all.sort_by(|(_, a), (_, b)| moved(b).total_cmp(&moved(a)));
         all.truncate(limits::FLOWS);
         let record = |(at, ((role, ..), one)): (usize, (Key, TcpSocket))| TcpInfoRecord {
@@ -223,8 +230,8 @@ impl Probe for Flows {
         };
         into.tcp_info.extend(all.into_iter().enumerate().map(record));
         into.fullest_queues = self.fullest.finish();
-        let looks = self.at_once.len().max(1) as f64;
-        let at_once = Measured::Level(self.at_once.iter().sum::<usize>() as f64 / looks);
+        let (looks, found) = self.at_once;
+        let at_once = Measured::Level(found as f64 / looks.max(1) as f64);
         let measured = into.measured.entry("flows".to_owned()).or_default();
         measured.insert("connections_at_once".to_owned(), at_once);
     }
@@ -258,7 +265,7 @@ impl Flows {
         let at = Instant::now();
         let fresh = now.iter().map(|(key, _)| key).filter(|key| !self.before.contains(key));
         let pairs: BTreeSet<_> = fresh.map(|key| (key.1.min(key.2), key.1.max(key.2))).collect();
-        self.at_once.push(pairs.len());
+        self.at_once = (self.at_once.0 + 1, self.at_once.1 + pairs.len());
         if now.iter().any(|(key, _)| !self.before.contains(key) && !self.seen.contains_key(key)) {
             let of = |pid: &u32| descriptors_of(*pid, limits::LOAD_DESCRIPTORS);
             let links = self.watched.iter().flat_map(of);
@@ -327,6 +334,8 @@ mod tests {
         }
         let received = |info: &TcpInfoRecord| info.fields["bytes_received"] == 5700.0;
         assert!(probes.tcp_info.iter().any(received), "{:?}", probes.tcp_info);
+        let looped = |info: &TcpInfoRecord| info.fields["over_loopback_share"] == 1.0;
+        assert!(probes.tcp_info.iter().any(|info| received(info) && looped(info)));
         let at_once = probes.measured["flows"]["connections_at_once"];
         assert!(matches!(at_once, Measured::Level(count) if count >= 1.0), "{at_once:?}");
     }
