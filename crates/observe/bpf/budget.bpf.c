@@ -125,7 +125,7 @@ u64 left_out = 0;
 
 struct {
 	UINT(type, MAP_STACK_TRACE);
-	UINT(max_entries, 4096);
+	UINT(max_entries, 1); /* the loader says how many */
 	UINT(key_size, 4);
 	UINT(value_size, 8 * 24);
 } stacks SEC(".maps");
@@ -153,13 +153,6 @@ struct {
 	TYPE(key, struct sleeper);
 	TYPE(value, struct asleep);
 } sleepers SEC(".maps");
-
-struct pt_regs {
-	u64 orig_ax;
-	u64 di;
-	u64 si;
-	u64 sp;
-} KERNEL_TYPE;
 
 struct in6_addr {
 	u64 words[2];
@@ -412,10 +405,10 @@ INLINE struct thread *thread_of(struct task_struct *task, u32 state)
 /* The stack of `task`, which falls asleep here. */
 INLINE void note_stack(u64 *ctx, struct task_struct *task, struct thread *t)
 {
-	long id = stack_id(ctx, &stacks, BPF_F_FAST_STACK_CMP | BPF_F_USER_STACK);
+	struct pt_regs *regs = registers_of(task);
+	long id = program_stack(ctx, &stacks, regs);
 	struct sleeper key = { .why = t->now, .stack = id };
 	struct asleep first = { .count = 1 }, *asleep;
-	struct pt_regs *regs = registers_of(task);
 	t->slept_ns = 0;
 	if (id < 0)
 		return;

@@ -259,16 +259,12 @@ struct {
 /* Calls of functions that found no room. */
 u64 left_out = 0;
 
-struct pt_regs {
-	u64 sp;
-} KERNEL_TYPE;
-
 INLINE void note_caller(void *ctx, u32 place, u64 what)
 {
 	struct caller key = { .process = current_ids() >> 32, .place = place, .what = what };
 	struct calls first = { .count = 1 }, *calls;
 	struct pt_regs *regs = registers_of(current_task());
-	key.stack = stack_id(ctx, &caller_stacks, BPF_F_FAST_STACK_CMP | BPF_F_USER_STACK);
+	key.stack = program_stack(ctx, &caller_stacks, regs);
 	if (!place && key.stack < 0)
 		return; /* a thread of the kernel */
 	calls = map_lookup(&callers, &key);

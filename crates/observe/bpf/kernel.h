@@ -50,6 +50,28 @@ static struct task_struct *(*const current_task)(void) = (void *)158;
 static u64 (*const attach_cookie)(void *ctx) = (void *)174;
 static struct pt_regs *(*const registers_of)(struct task_struct *task) = (void *)175;
 
+struct pt_regs {
+	u64 orig_ax;
+	u64 di;
+	u64 si;
+	u64 ip;
+	u64 sp;
+} KERNEL_TYPE;
+
+/* Beside the address of a function, in the place of a stack's number: see program_stack. User addresses are below it. */
+#define INNERMOST (1ull << 62)
+#define EEXIST 17
+
+/*
+ * Returns the number of the stack of the running program in `map`; negative where it has none. A hash of the stack is its
+ * place: where another stack is there already, returns the address of the innermost function, with INNERMOST.
+ */
+INLINE long program_stack(void *ctx, void *map, struct pt_regs *regs)
+{
+	long id = stack_id(ctx, map, BPF_F_FAST_STACK_CMP | BPF_F_USER_STACK);
+	return id == -EEXIST ? (long)(regs->ip | INNERMOST) : id;
+}
+
 struct files_struct;
 
 struct sched_entity {

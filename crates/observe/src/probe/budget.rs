@@ -258,7 +258,12 @@ fn rows(
             (one.state, &one.what, &one.on, one.with) == (row.state, &row.what, &row.on, row.with)
         };
         match rows.iter_mut().find(is_same) {
-            Some(one) => (one.s, one.count) = (one.s + row.s, one.count + row.count),
+            Some(one) => {
+                (one.s, one.count) = (one.s + row.s, one.count + row.count);
+                if one.stack.is_empty() {
+                    one.stack = row.stack;
+                }
+            }
             None => rows.push(row),
         }
     };

@@ -23,6 +23,9 @@ const TRACEPOINTS: [&str; 4] =
 /// everywhere.
 const SAMPLES_HZ: u64 = 499;
 
+/// Places for stacks of programs. Where two stacks share a place, the second is told by less.
+const STACKS: u32 = 4096;
+
 /// In the place of who woke a thread: its own timer.
 const CLOCK: u32 = u32::MAX;
 
@@ -40,11 +43,16 @@ pub struct Budget {
 impl Budget {
     /// Loads the programs and begins.
     pub fn begin() -> Result<Self, Absent> {
+        Self::with_places(STACKS)
+    }
+
+    fn with_places(stacks: u32) -> Result<Self, Absent> {
         let btf = Btf::from_sys_fs()
             .map_err(|error| Absent(format!("/sys/kernel/btf/vmlinux: {}", in_one_line(&error))))?;
         let uses = uses().map(|one| one as u8);
         let mut loader = EbpfLoader::new();
         loader.btf(Some(&btf)).override_global("uses", &uses[..], true);
+        loader.map_max_entries("stacks", stacks);
         let mut bpf = loader.load(OBJECT).map_err(|error| Absent(refused(&in_one_line(&error))))?;
         for name in TRACEPOINTS {
             let program = bpf.program_mut(name).ok_or_else(|| none(name))?;
@@ -248,4 +256,45 @@ fn name(words: &[u64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     millstream_foreign::shown(&bytes[..length])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nix::poll::poll;
+    use nix::unistd::gettid;
+
+    use super::*;
+
+    const SLEEP_MS: u16 = 3;
+
+    /// Returns the number of a thread that slept twenty times by `sleep`.
+    fn sleeper(sleep: fn()) -> u32 {
+        let thread = std::thread::spawn(move || {
+            (0..20).for_each(|_| sleep());
+            gettid().as_raw() as u32
+        });
+        thread.join().unwrap()
+    }
+
+    #[test]
+    fn stacks_that_share_a_place_are_told_each() {
+        let budget = match Budget::with_places(1) {
+            Ok(budget) => budget,
+            Err(why) => return println!("NOT RUN: {}", why.0),
+        };
+        let pauses = || std::thread::sleep(Duration::from_millis(SLEEP_MS.into()));
+        let threads = [sleeper(pauses), sleeper(|| assert_eq!(poll(&mut [], SLEEP_MS), Ok(0)))];
+        let (times, ..) = budget.end().unwrap();
+        for thread in threads {
+            let one = times.iter().find(|one| one.thread == thread).expect("it was at work");
+            assert!(!one.asleep.is_empty(), "{one:?}");
+            for Asleep { stack, .. } in &one.asleep {
+                let innermost = stack.frames.first().copied().unwrap_or_default();
+                assert!(innermost > 0 && innermost < 1 << 47, "{stack:?}");
+                assert!(stack.top.iter().any(|word| *word != 0), "{stack:?}");
+            }
+        }
+    }
 }

@@ -155,8 +155,15 @@ impl Taken {
     }
 }
 
-/// Returns the addresses of a stack; none where its number is that of an error.
+/// Beside the address of a function, in the place of a stack's number.
+const INNERMOST: u64 = 1 << 62;
+
+/// Returns the addresses of a stack; none where its number is that of an error. Of a stack whose
+/// place another one has, the innermost alone is known.
 pub(super) fn addresses<T: Borrow<MapData>>(traces: &StackTraceMap<T>, id: u64) -> Vec<u64> {
+    if id & !(INNERMOST - 1) == INNERMOST {
+        return vec![id & (INNERMOST - 1)];
+    }
     let Ok(id) = u32::try_from(id) else { return vec![] };
     let Ok(trace) = traces.get(&id, 0) else { return vec![] };
     trace.frames().iter().map(|frame| frame.ip).collect()
