@@ -8,6 +8,10 @@ use super::{Seen, distance};
 /// Share of the bytes in one direction from which on there are no answers to speak of.
 const ONE_WAY: f64 = 0.9;
 
+/// A connection that moves less than this part of what the busiest one moves is beside the load, as
+/// that of its control is.
+const OF_THE_LOAD: f64 = 0.01;
+
 /// Bytes below which what a receiver had says nothing of how it reads.
 const BYTES_LEAST: f64 = 4096.0;
 
@@ -100,15 +104,19 @@ fn limited_by(seen: &mut Seen, all: &[TcpInfoRecord]) {
 
 fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
     let sent = |one: &TcpInfoRecord| field(one, "watched_bytes_acked");
-    let by_time = |one: &TcpInfoRecord| field(one, "watched_s");
-    let sum = |of: &dyn Fn(&TcpInfoRecord) -> f64| senders.iter().map(|one| of(one)).sum::<f64>();
-    let time = sum(&by_time);
-    if time <= 0.0 {
+    let most = senders.iter().map(|one| sent(one)).fold(0.0, f64::max);
+    if most <= 0.0 {
         return;
     }
     // The ends of a connection that also receives much wait for each other.
-    let (out, back) = (sum(&sent), sum(&|one| field(one, "watched_bytes_received")));
+    let out = senders.iter().map(|one| sent(one)).sum::<f64>();
+    let back = senders.iter().map(|one| field(one, "watched_bytes_received")).sum::<f64>();
     seen.put("one_way_share", out / (out + back), distance::PROTOCOL);
+    let is_of_load = |one: &&&TcpInfoRecord| sent(one) >= OF_THE_LOAD * most;
+    let senders: Vec<&TcpInfoRecord> = senders.iter().filter(is_of_load).copied().collect();
+    let sum = |of: &dyn Fn(&TcpInfoRecord) -> f64| senders.iter().map(|one| of(one)).sum::<f64>();
+    let by_time = |one: &TcpInfoRecord| field(one, "watched_s");
+    let time = sum(&by_time);
     let busy = (sum(&|one| field(one, "watched_busy_s")) / time).min(1.0);
     seen.put("sender_busy_share", busy, distance::PROTOCOL);
     let restarts = sum(&|one| field(one, "window_restarts"));
@@ -128,7 +136,7 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
         "congestion_window_used_share",
         "queueing_share",
     ] {
-        if let Some(mean) = mean(senders, name, by_time) {
+        if let Some(mean) = mean(&senders, name, by_time) {
             seen.put(name, mean, distance::PROTOCOL);
         }
     }
@@ -139,7 +147,7 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
     };
     seen.put("segments_in_a_round_trip", sum(&in_flight) / time, distance::PROTOCOL);
     for (name, feature) in [("min_rtt_us", "least_round_trip_us"), ("srtt_us", "round_trip_us")] {
-        if let Some(mean) = mean(senders, name, sent) {
+        if let Some(mean) = mean(&senders, name, sent) {
             seen.put(feature, mean, distance::PROTOCOL);
         }
     }
@@ -152,7 +160,7 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
     seen.put("pacing_limit_used_share", sum(&of_limit) / (busy * time), distance::PROTOCOL);
     let segments = sum(&|one| field(one, "watched_data_segments_sent"));
     if segments > 0.0 {
-        seen.put("segment_bytes", out / segments, distance::PROTOCOL);
+        seen.put("segment_bytes", sum(&sent) / segments, distance::PROTOCOL);
     }
 }
 
@@ -209,6 +217,33 @@ mod tests {
         assert_eq!(of_waits("rwnd_limited_share"), Some(0.7));
         assert_eq!(of_waits("network_limited_share"), Some(0.2));
         assert_eq!(of_waits("sender_busy_share"), None, "two samples tell that");
+    }
+
+    #[test]
+    fn a_connection_beside_the_load_says_nothing_of_how_busy_that_is() {
+        let end = |acked, busy_s, used| {
+            [
+                ("watched_s", 2.0),
+                ("watched_bytes_acked", acked),
+                ("watched_busy_s", busy_s),
+                ("congestion_window_used_share", used),
+                ("watched_data_segments_sent", acked / 1000.0),
+                ("min_rtt_us", 2000.0),
+            ]
+        };
+        let (data, control) = (end(1e7, 2.0, 0.9), end(1000.0, 0.01, 0.0));
+        let of_both = |name| of(&[&data, &control], name);
+        for (name, value) in [
+            ("sender_busy_share", 1.0),
+            ("congestion_window_used_share", 0.9),
+            ("segments_in_a_round_trip", 10.0),
+            ("segment_bytes", 1000.0),
+        ] {
+            assert_eq!(of_both(name), Some(value), "{name}");
+        }
+        // One of two that moves a tenth is of the load.
+        let slow = end(1e6, 0.2, 0.0);
+        assert_eq!(of(&[&data, &slow], "sender_busy_share"), Some(0.55));
     }
 
     #[test]
