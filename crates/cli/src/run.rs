@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Stacks to measure, separated by commas; the first is the base of comparisons
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub stack: Option<Vec<String>>,
-    /// Blocks: in each, every configuration runs once, in random order
+    /// Blocks: every configuration once, in random order, each second block turned around
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     pub repeats: Option<u32>,
     /// Levels of a factor; may be given once for each

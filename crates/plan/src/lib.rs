@@ -18,6 +18,6 @@ pub use definition::{Definition, Overrides, is_name};
 pub use factor::{Factor, Levels, Scope};
 pub use factors::{FACTORS, ROUTERS, STACKS};
 pub use limits::DURATION_LIMIT_S;
-pub use runs::{Configuration, PlannedRun, plan, shuffle_seed};
+pub use runs::{Configuration, Orders, PlannedRun, plan, shuffle_seed};
 pub use task::{Joined, Measure, Plan, SMALLEST_BYTES, Task};
 pub use workload::{ALL, STAMP_BYTES, Workload};

@@ -1,5 +1,5 @@
-//! The order of runs: every configuration once in each block, shuffled inside
-//! the block by the seed, so that drift of the machine cannot favour a side.
+//! The order of runs: every configuration once in each block, and the places inside the blocks
+//! shared out by the seed, so that drift of the machine cannot favour a side.
 
 use std::collections::BTreeMap;
 
@@ -84,10 +84,9 @@ fn with(base: &Configuration, factor: &Factor, level: &str, named: bool) -> Conf
 pub fn plan(definition: &Definition, seed: u64) -> Vec<PlannedRun> {
     let configurations = configurations(definition);
     let mut random = SplitMix64(seed);
+    let orders = Orders::new(configurations.len(), random.next());
     let mut runs = Vec::new();
-    for block in 0..definition.repeats {
-        let mut order: Vec<usize> = (0..configurations.len()).collect();
-        random.shuffle(&mut order);
+    for (block, order) in (0..definition.repeats).zip(orders) {
         for at in order {
             runs.push(PlannedRun {
                 block,
@@ -100,6 +99,36 @@ pub fn plan(definition: &Definition, seed: u64) -> Vec<PlannedRun> {
     runs
 }
 
+/// Gives the order of each block of runs, without end. The first of two blocks has any order, every
+/// one equally likely; the second turns it around. So what happens to every second run, or grows
+/// evenly, comes to all alike in two blocks.
+#[derive(Clone, Debug)]
+pub struct Orders {
+    random: SplitMix64,
+    order: Vec<usize>,
+    is_second: bool,
+}
+
+impl Orders {
+    /// Begins the orders of so many runs in each block, which follow from `seed`.
+    pub fn new(runs: usize, seed: u64) -> Self {
+        Self { random: SplitMix64(seed), order: (0..runs).collect(), is_second: false }
+    }
+}
+
+impl Iterator for Orders {
+    type Item = Vec<usize>;
+
+    fn next(&mut self) -> Option<Vec<usize>> {
+        match self.is_second {
+            true => self.order.reverse(),
+            false => self.random.shuffle(&mut self.order),
+        }
+        self.is_second = !self.is_second;
+        Some(self.order.clone())
+    }
+}
+
 /// Returns a seed that differs from start to start, for definitions without one. It is below 2^53,
 /// so that every reader of JSON reads the same number.
 pub fn shuffle_seed() -> u64 {
@@ -109,6 +138,7 @@ pub fn shuffle_seed() -> u64 {
 
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
 /// OOPSLA 2014: fixed here so that a recorded seed gives the same plan for ever.
+#[derive(Clone, Debug)]
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -166,6 +196,19 @@ mod tests {
                 let mut labels: Vec<String> = block.iter().map(label).collect();
                 labels.sort();
                 prop_assert_eq!(&labels, &first);
+            }
+        }
+
+        #[test]
+        fn what_comes_to_every_second_run_or_grows_comes_to_all_alike(
+            seed: u64, runs in 1usize..7, pairs in 1usize..5,
+        ) {
+            let all: Vec<usize> = Orders::new(runs, seed).take(2 * pairs).flatten().collect();
+            for one in 0..runs {
+                let places = || all.iter().enumerate().filter(|(_, run)| **run == one);
+                prop_assert_eq!(places().filter(|(place, _)| place % 2 == 1).count(), pairs);
+                let sum: usize = places().map(|(place, _)| place).sum();
+                prop_assert_eq!(sum * runs, all.len() * (all.len() - 1) / 2);
             }
         }
 

@@ -26,7 +26,8 @@ pub struct ExperimentRecord {
     pub finished_at: Option<Timestamp>,
     /// Seed of the order of runs and of everything random in them.
     pub seed: u64,
-    /// Blocks; each holds every configuration once, in random order.
+    /// Blocks; each holds every configuration once, in random order or that of the one before, turned
+    /// around.
     pub repeats: u32,
     /// Runs the design asks for.
     pub planned_runs: u32,

@@ -7,12 +7,12 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use millstream_diagnose::causes::Force;
-use millstream_diagnose::stats::Rng;
 use millstream_foreign::shown;
 use millstream_load::running::{Running, Said, bind, ending, is_process, may_be_started};
 use millstream_load::workload::monotonic_ns;
 use millstream_observe::environment;
 use millstream_observe::probe::{Config, NetSource, Sampler, kernel};
+use millstream_plan::Orders;
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord, Timestamp, Window};
 use millstream_testbed::guard::{WorkerProgram, family};
@@ -164,7 +164,7 @@ impl CommandSubject<'_> {
     }
 
     fn carry_out(&mut self, factor: Option<&Force>, runs: u32) -> Result<Vec<RunRecord>, Error> {
-        let mut rng = Rng::new(self.seed ^ self.experiments.len() as u64);
+        let seed = self.seed ^ self.experiments.len() as u64;
         let mut experiment = ExperimentRecord::new(&self.name, self.seed, Timestamp::now());
         experiment.question.clone_from(&self.question);
         experiment.environment = environment::capture();
@@ -189,11 +189,9 @@ impl CommandSubject<'_> {
         self.keep.begin(&experiment, experiment.planned_runs as usize)?;
         self.experiments.push(experiment.id.clone());
         let mut records = Vec::new();
-        for block in 0..runs {
-            let mut order = levels.clone();
-            rng.shuffle(&mut order);
-            for level in order {
-                let of = Planned { block, name, level: &level, budget: last == Some(block) };
+        for (block, order) in (0..runs).zip(Orders::new(levels.len(), seed)) {
+            for level in order.into_iter().map(|at| levels[at].as_str()) {
+                let of = Planned { block, name, level, budget: last == Some(block) };
                 self.until_it_counts(&of, &experiment, &mut records)?;
             }
         }

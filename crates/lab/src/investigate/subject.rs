@@ -21,7 +21,7 @@ pub trait Subject {
     fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error>;
     /// Refuses a factor that cannot be set here, with the reason.
     fn may_force(&self, force: &Force) -> Result<(), String>;
-    /// Makes as many runs of each level, in random order within blocks. Each run has the level
+    /// Makes as many runs of each level, in blocks of random order. Each run has the level
     /// among its factors.
     fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error>;
     /// Ids of the experiments that hold the runs so far.

@@ -156,7 +156,7 @@ pub(in super::super) fn repeat<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
     parts.push(Part::Styled(
         "dim",
         format!(
-            "Seed {}, {} blocks in random order inside; every run was a new process. Experiment {}. The records of the \
+            "Seed {}, {} blocks in random order inside, each second one turned around; every run was a new process. Experiment {}. The records of the \
              runs are in this page as JSON (element `data`), where there is room for them.",
             experiment.seed, experiment.repeats, experiment.id
         ),
