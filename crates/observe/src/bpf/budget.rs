@@ -57,6 +57,30 @@ impl Times {
         }
     }
 
+    /// Returns the times of both threads as those of one.
+    pub fn with(mut self, other: Self) -> Self {
+        self.alive_ns += other.alive_ns;
+        self.on_ns += other.on_ns;
+        self.ran_ns += other.ran_ns;
+        self.lost_ns += other.lost_ns;
+        other.off.into_iter().for_each(|(why, ns, count)| self.add(why, ns, count));
+        for (call, address, count) in other.samples {
+            match self.samples.iter_mut().find(|one| (one.0, one.1) == (call, address)) {
+                Some((.., all)) => *all += count,
+                None => self.samples.push((call, address, count)),
+            }
+        }
+        self.asleep.extend(other.asleep);
+        self
+    }
+
+    /// Gives the threads that woke it, or had its CPU, other numbers.
+    pub fn rename(&mut self, number: impl Fn(u32) -> u32) {
+        for (why, ns, count) in std::mem::take(&mut self.off) {
+            self.add(Reason { by: number(why.by), ..why }, ns, count);
+        }
+    }
+
     /// Returns the stack in which it mostly fell asleep for a reason.
     pub fn stack(&self, reason: &Reason) -> Option<&Asleep> {
         let Reason { by, by_clock, .. } = *reason;

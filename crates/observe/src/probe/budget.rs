@@ -10,7 +10,7 @@ use millstream_record::{
 use super::callers::Callers;
 use super::connections::{opened, workers};
 use super::peers::Peers;
-use super::{Absent, Kind, Probe, Turn, limits};
+use super::{Absent, Kind, Probe, Turn, limits, short_lived};
 use crate::bpf::{
     self, Asleep, FILE, HELD, KERNEL_THREAD, Met, OWN, Off, Opened, Opener, Reason, Times,
     call_name, thing,
@@ -146,7 +146,8 @@ impl Probe for BudgetProbe {
         if let Some(Err(why)) = &self.opened {
             into.absent.insert(OPENED.to_owned(), why.0.clone());
         }
-        let Some((mut times, left_out, width_ns)) = self.found.take() else { return };
+        let Some((times, left_out, width_ns)) = self.found.take() else { return };
+        let mut times = short_lived::merge(times, width_ns);
         let processes: BTreeMap<u32, u32> =
             times.iter().map(|one| (one.process, one.parent)).collect();
         let load = self.load(&processes);

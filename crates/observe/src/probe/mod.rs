@@ -33,6 +33,7 @@ mod profile;
 mod qdisc;
 mod queues;
 mod sampler;
+mod short_lived;
 mod softirqs;
 mod softnet;
 mod vmstat;
