@@ -70,7 +70,12 @@ pub fn uses(budget: &Budget, ends: &[u32]) -> Uses {
         let at = Place { path: vec![walk.group(process)], ..Place::default() };
         walk.pass(thread, &at, share);
     }
-    let longest = works.iter().map(|one| time_s(one)).fold(0.0, f64::max);
+    // Several that are told as one may have been there at a time.
+    let longest_s = |one: &&ThreadBudget| match one.others {
+        0 => time_s(one),
+        _ => time_s(one).min(budget.width_s),
+    };
+    let longest = works.iter().map(longest_s).fold(0.0, f64::max);
     walk.found.sort_by(|a, b| b.share.total_cmp(&a.share));
     Uses { all: walk.found, threads: if longest > 0.0 { all / longest } else { 1.0 } }
 }
@@ -235,7 +240,8 @@ impl<'a> Walk<'a> {
     /// other hands something over.
     fn is_shared(&self, process: u32, lock: &str) -> bool {
         let own = self.budget.threads.iter().filter(|one| one.process == process);
-        own.filter(|one| one.rows.iter().any(|row| row.on == lock)).count() > 1
+        let waits = own.filter(|one| one.rows.iter().any(|row| row.on == lock));
+        waits.map(|one| 1 + one.others).sum::<u32>() > 1
     }
 
     /// Returns the rows of a thread that count for those that wait for it; all of them where none
@@ -423,6 +429,23 @@ mod tests {
         assert!((sum - 1.0).abs() < 1e-9, "{all:?}");
         let round = |share: f64| (share * 1000.0).round() / 1000.0;
         all.into_iter().map(|one| (one.path, one.row.what, round(one.share))).collect()
+    }
+
+    #[test]
+    fn several_that_are_told_as_one_work_at_a_time_and_share_a_lock() {
+        let workers = |others| {
+            let main = thread(1, 1, vec![row(OwnCode, "accept", "", 0, 5.0)]);
+            let rows =
+                vec![row(OwnCode, "work", "", 0, 20.0), row(Asleep, "futex", "lock 1", 3, 15.0)];
+            let fresh = ThreadBudget { others, ..thread(1, 2, rows) };
+            Budget { width_s: 10.0, threads: vec![main, fresh], ..Budget::default() }
+        };
+        // Forty seconds of threads in ten.
+        assert_eq!(uses(&workers(7), &[1]).threads, 4.0);
+        let budget = workers(7);
+        assert!(Walk::new(&budget, &[1]).is_shared(1, "lock 1"));
+        let budget = workers(0);
+        assert!(!Walk::new(&budget, &[1]).is_shared(1, "lock 1"));
     }
 
     #[test]

@@ -328,6 +328,39 @@ fn a_thread_that_looks_at_its_clock_meanwhile_waits_for_whom_it_waits() {
 }
 
 #[test]
+fn many_short_threads_and_programs_are_told_as_one_each() {
+    const EACH: u32 = 20;
+    // Beside a second, each of them is short.
+    let long = Duration::from_secs(1);
+    let mut starter = 0;
+    let Some(budget) = budget_of(|| {
+        let all = std::thread::spawn(move || {
+            for _ in 0..EACH {
+                std::thread::spawn(|| sleep(Duration::from_millis(1))).join().unwrap();
+                assert!(Command::new("true").status().unwrap().success());
+            }
+            sleep(long);
+            gettid().as_raw() as u32
+        });
+        starter = all.join().unwrap();
+    }) else {
+        return;
+    };
+    let rows = &of(&budget, starter).rows;
+    for call in ["futex", "wait4"] {
+        let waits = || rows.iter().filter(|row| row.what == call);
+        let others = |row: &BudgetRow| {
+            let by = row.with?;
+            Some(budget.threads.iter().find(|one| one.thread == by)?.others)
+        };
+        // One may have begun slowly on a busy machine, or ended before it was waited for; other
+        // tests start some, too.
+        let most = waits().filter_map(others).max();
+        assert!(most >= Some(EACH / 2), "{call}: {most:?} in {rows:#?}");
+    }
+}
+
+#[test]
 fn new_connections_and_questions_for_names_are_counted_each() {
     let mut port = 0;
     let probes = probes_of(|| {

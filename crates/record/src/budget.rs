@@ -30,8 +30,8 @@ pub struct Budget {
     pub left_out: u64,
 }
 
-fn is_zero(count: &u64) -> bool {
-    *count == 0
+fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
 }
 
 /// One thread.
@@ -45,7 +45,11 @@ pub struct ThreadBudget {
     pub parent: u32,
     /// Its name.
     pub name: String,
-    /// The part of the duration in which it existed, in seconds.
+    /// Further threads of its process, or processes of its name, that ended soon: what they did is
+    /// in the rows.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub others: u32,
+    /// The part of the duration in which it existed, in seconds; with others the sum.
     pub alive_s: f64,
     /// Rows, the longest first.
     pub rows: Vec<BudgetRow>,

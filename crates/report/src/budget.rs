@@ -201,7 +201,12 @@ fn headed(budget: &Budget, thread: &ThreadBudget) -> String {
         true => named(budget, thread.process),
         false => format!("{} of {}", budget.name(thread.thread), named(budget, thread.process)),
     };
-    format!("{of}, {:.2} s", thread.alive_s)
+    let what = if thread.thread == thread.process { "processes" } else { "threads" };
+    let others = match thread.others {
+        0 => String::new(),
+        others => format!(" and {others} {what} like it"),
+    };
+    format!("{of}{others}, {:.2} s", thread.alive_s)
 }
 
 /// Returns each state of a thread that has rows, with its share, those rows that have at least
@@ -326,6 +331,20 @@ mod tests {
     fn thread(number: u32, rows: Vec<BudgetRow>) -> ThreadBudget {
         let (thread, process) = (number, number);
         ThreadBudget { thread, process, alive_s: 10.0, rows, ..ThreadBudget::default() }
+    }
+
+    #[test]
+    fn a_heading_says_how_many_are_told_as_one() {
+        let rows = || vec![row(ThreadState::OwnCode, "work", None, 10.0, 0)];
+        let one = |others, number| ThreadBudget { others, thread: number, ..thread(2, rows()) };
+        let names = [2, 3].map(|number| (number, "serve".to_owned())).into();
+        let budget = Budget { names, ..Budget::default() };
+        assert_eq!(headed(&budget, &one(0, 2)), "serve/2, 10.00 s");
+        assert_eq!(headed(&budget, &one(9, 2)), "serve/2 and 9 processes like it, 10.00 s");
+        assert_eq!(
+            headed(&budget, &one(9, 3)),
+            "serve/3 of serve/2 and 9 threads like it, 10.00 s"
+        );
     }
 
     #[test]

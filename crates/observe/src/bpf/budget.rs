@@ -17,6 +17,8 @@ pub struct Times {
     pub parent: u32,
     /// Its name when it was met first, or when it ended.
     pub name: String,
+    /// Further threads whose times are among these.
+    pub others: u32,
     /// From its first moment in the budget to its last.
     pub alive_ns: u64,
     /// True where it has ended.
@@ -59,6 +61,7 @@ impl Times {
 
     /// Returns the times of both threads as those of one.
     pub fn with(mut self, other: Self) -> Self {
+        self.others += other.others + 1;
         self.alive_ns += other.alive_ns;
         self.on_ns += other.on_ns;
         self.ran_ns += other.ran_ns;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use millstream_record::{
-    Budget, BudgetRow, HELD_BACK, LOOKS, Probes, SharedAddress, TIME_OUT, ThreadBudget, ThreadState,
+    Budget, BudgetRow, End, HELD_BACK, LOOKS, Probes, SharedAddress, TIME_OUT, ThreadBudget,
+    ThreadState,
 };
 
 use super::callers::Callers;
@@ -147,7 +148,6 @@ impl Probe for BudgetProbe {
             into.absent.insert(OPENED.to_owned(), why.0.clone());
         }
         let Some((times, left_out, width_ns)) = self.found.take() else { return };
-        let mut times = short_lived::merge(times, width_ns);
         let processes: BTreeMap<u32, u32> =
             times.iter().map(|one| (one.process, one.parent)).collect();
         let load = self.load(&processes);
@@ -157,8 +157,6 @@ impl Probe for BudgetProbe {
             let named = stacks.into_iter().flatten().zip(named.wait().into_iter().flatten());
             functions.extend(named.map(|(at, name)| ((process, at), name)));
         }
-        let process_of: HashMap<u32, u32> =
-            times.iter().map(|one| (one.thread, one.process)).collect();
         let mut names: HashMap<u32, String> =
             times.iter().map(|one| (one.thread, name_of(one))).collect();
         for one in &times {
@@ -181,6 +179,17 @@ impl Probe for BudgetProbe {
         let tables = [("connections", connections), (OPENED, opened), ("workers", workers)];
         let tables = tables.into_iter();
         into.tables.extend(tables.filter_map(|(name, table)| Some((name.to_owned(), table?))));
+        let mut stands_for = BTreeMap::new();
+        let mut times = short_lived::merge(times, width_ns, &mut stands_for);
+        let first = |number: &u32| stands_for.get(number).copied().unwrap_or(*number);
+        let mut ends: BTreeMap<u32, End> = BTreeMap::new();
+        for (process, end) in self.peers.ends() {
+            let peers: BTreeSet<u32> = end.peers.iter().map(first).collect();
+            let peers = peers.into_iter().collect();
+            ends.entry(first(process)).or_insert_with(|| End { peers, ..end.clone() });
+        }
+        let process_of: HashMap<u32, u32> =
+            times.iter().map(|one| (one.thread, one.process)).collect();
         times.sort_by_key(|one| std::cmp::Reverse(one.on_ns));
         // What this program does beside the load is no part of it.
         let of_program = |one: &Times| {
@@ -195,6 +204,7 @@ impl Probe for BudgetProbe {
             process: one.process,
             parent: one.parent,
             name: names[&one.thread].clone(),
+            others: one.others,
             alive_s: one.alive_ns as f64 / 1e9,
             rows: rows(
                 one,
@@ -217,7 +227,7 @@ impl Probe for BudgetProbe {
             width_s: width_ns as f64 / 1e9,
             threads,
             names: met,
-            ends: self.peers.ends().clone(),
+            ends,
             carriers: self.peers.carriers.clone(),
             with_udp: self.peers.with_udp.clone(),
             shared,

@@ -175,6 +175,7 @@ impl Pair {
         let options = ["investigate", "--figure", r"rate=(\d+)", "--runs", "8", "--no-bpf"];
         let by = ["--far-by", by, "--server", &server, "--ready", "up$"];
         let mut command = self.place.command(&[&options[..], &by].concat());
+        command.arg("--out").arg(self.place.folder.join("out"));
         command.args(["--", "sh", "-c", &format!("echo rate=$(cat {up}); rm {up}")]);
         let output = self.hosts.near().run(move || command.output()).unwrap();
         assert!(output.status.success(), "{}", words(&output));
