@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_record::{Budget, BudgetRow, LOOKS, ThreadBudget, ThreadState};
+use millstream_record::{Budget, BudgetRow, FAULTS, LOOKS, ThreadBudget, ThreadState};
 
 /// Threads of the first end with less than this part of the work of its busiest are helpers.
 const WORKS: f64 = 0.05;
@@ -20,6 +20,13 @@ const DEEP: usize = 12;
 const ONCE: (u64, f64) = (2, 0.02);
 /// Bytes from each other at which two words belong to one lock.
 const LOCK_BYTES: u64 = 64;
+/// Calls that wait for a process that was started; clone, until that one runs a program.
+const WAITS_FOR_CHILD: [&str; 5] = ["wait4", "waitid", "vfork", "clone", "clone3"];
+/// In what a thread or process begins: the pages of a process that forked are copied as it touches
+/// them.
+const BEGINS: [&str; 2] = [FAULTS, "execve"];
+/// In what it ends, when whoever waited for its answer has that.
+const ENDS: [&str; 2] = ["exit", "exit_group"];
 /// Functions of Go from which a thread sleeps that has nothing to run, or watches the others.
 const IDLE: [&str; 5] = [
     "runtime.stopm",
@@ -29,6 +36,20 @@ const IDLE: [&str; 5] = [
     "runtime.notetsleep",
 ];
 
+/// A purpose of time, whatever it goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nothing beside the work.
+    #[default]
+    Work,
+    /// A wait for a name server's answer, or what that server does meanwhile.
+    LookUp,
+    /// A wait for the end of a process that was started, or what that one does meanwhile.
+    Child,
+    /// The beginning of threads or processes that live as long as one connection.
+    Start,
+}
+
 /// One use of the first end's time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Use {
@@ -36,8 +57,8 @@ pub struct Use {
     pub path: Vec<u32>,
     /// The lock that its process waited for, and the thread that let go of it.
     pub behind: Option<(String, u32)>,
-    /// True where it is a wait for a name server's answer, or what that server does meanwhile.
-    pub looks_up: bool,
+    /// Its purpose.
+    pub purpose: Purpose,
     /// State and reason. Its seconds and count are those of all waits that lead to it.
     pub row: BudgetRow,
     /// Share of the first end's time.
@@ -86,7 +107,9 @@ struct Place {
     path: Vec<u32>,
     from: Option<u32>,
     behind: Option<(String, u32)>,
-    looks_up: bool,
+    purpose: Purpose,
+    /// True in threads that live as long as one connection.
+    is_fresh: bool,
     depth: usize,
 }
 
@@ -225,7 +248,11 @@ impl<'a> Walk<'a> {
         at: &Place,
     ) -> Place {
         let mut next = Place { from: Some(thread.thread), depth: at.depth + 1, ..at.clone() };
-        next.looks_up |= asks_for_a_name(row);
+        next.is_fresh =
+            other.others > 0 && [other.process, other.parent].iter().any(|one| self.accepts(*one));
+        if next.purpose == Purpose::Work {
+            next.purpose = purpose(row);
+        }
         if !self.is_same(thread.process, other.process) {
             next.path.push(self.group(other.process));
             next.behind.take_if(|(lock, _)| !self.is_shared(thread.process, lock));
@@ -233,6 +260,10 @@ impl<'a> Walk<'a> {
             next.behind = Some((row.on.clone(), other.thread));
         }
         next
+    }
+
+    fn accepts(&self, process: u32) -> bool {
+        self.budget.ends.get(&process).is_some_and(|end| end.accepts)
     }
 
     /// Returns true for a lock for which several threads of a process wait: what its holder waits
@@ -250,6 +281,9 @@ impl<'a> Walk<'a> {
         let mut rows: Vec<BudgetRow> = thread.rows.iter().filter(recurs).cloned().collect();
         if at.depth == 0 && rows.is_empty() {
             rows.clone_from(&thread.rows);
+        }
+        if at.is_fresh && at.purpose != Purpose::Child {
+            rows.retain(|row| !ENDS.contains(&row.what.as_str()));
         }
         let told = rows.into_iter().map(|mut row| {
             row.with = row.with.or_else(|| lets_go(thread, &row));
@@ -320,11 +354,16 @@ impl<'a> Walk<'a> {
 
     fn add(&mut self, at: &Place, row: BudgetRow, share: f64) {
         let with = row.with.filter(|_| row.state == ThreadState::Ready);
-        let looks_up = at.looks_up || asks_for_a_name(&row);
+        let begins = at.is_fresh && BEGINS.contains(&row.what.as_str());
+        let purpose = match at.purpose {
+            Purpose::Work if begins => Purpose::Start,
+            Purpose::Work => purpose(&row),
+            told => told,
+        };
         let is_same = |one: &&mut Use| {
             // The same work behind a lock and without one are two uses.
-            (&one.path, one.behind.is_some(), one.looks_up)
-                == (&at.path, at.behind.is_some(), looks_up)
+            (&one.path, one.behind.is_some(), one.purpose)
+                == (&at.path, at.behind.is_some(), purpose)
                 && (one.row.state, &one.row.what, &one.row.on, one.row.with)
                     == (row.state, &row.what, &row.on, with)
         };
@@ -339,7 +378,7 @@ impl<'a> Walk<'a> {
             None => self.found.push(Use {
                 path: at.path.clone(),
                 behind: at.behind.clone(),
-                looks_up,
+                purpose,
                 row: BudgetRow { with, ..row },
                 share,
             }),
@@ -355,11 +394,18 @@ fn recurs(row: &&BudgetRow) -> bool {
     row.what != LOOKS && (!is_sleep(row) || is_often && !is_idle)
 }
 
-/// Returns true for a sleep for an answer from the port of name servers.
-fn asks_for_a_name(row: &BudgetRow) -> bool {
-    is_sleep(row)
-        && ["TCP ", "UDP "].iter().any(|protocol| row.on.starts_with(protocol))
-        && row.on.ends_with(":53")
+/// Returns what a sleep is for, by its call and by whom it waits for: the port of name servers.
+fn purpose(row: &BudgetRow) -> Purpose {
+    let is_socket = || ["TCP ", "UDP "].iter().any(|protocol| row.on.starts_with(protocol));
+    if !is_sleep(row) {
+        Purpose::Work
+    } else if is_socket() && row.on.ends_with(":53") {
+        Purpose::LookUp
+    } else if WAITS_FOR_CHILD.contains(&row.what.as_str()) {
+        Purpose::Child
+    } else {
+        Purpose::Work
+    }
 }
 
 /// Returns true for time on a CPU.
@@ -449,6 +495,42 @@ mod tests {
     }
 
     #[test]
+    fn what_a_process_begins_for_one_connection_and_what_a_child_does_are_told_apart() {
+        let of = |waits: &str, accepts| {
+            let client = vec![row(Asleep, waits, "", 3, 9.0), row(OwnCode, "work", "", 0, 1.0)];
+            // It stands for ten that the server forked.
+            let rows = vec![
+                row(Kernel, FAULTS, "", 0, 3.0),
+                row(OwnCode, "answer", "", 0, 6.0),
+                row(Kernel, "exit_group", "", 0, 9.0),
+            ];
+            let child = ThreadBudget { parent: 2, others: 9, ..thread(3, 3, rows) };
+            let ends = [(2, End { accepts, ..End::default() })].into();
+            let threads = vec![thread(1, 1, client), child];
+            let budget = Budget { width_s: 10.0, threads, ends, ..Budget::default() };
+            let all = uses(&budget, &[1]).all;
+            let told = |one: Use| (one.row.what, one.purpose, (one.share * 100.0).round());
+            all.into_iter().map(told).collect::<Vec<_>>()
+        };
+        let told = |all: [(&str, Purpose, f64); 3]| {
+            all.map(|(what, purpose, share)| (what.to_owned(), purpose, share)).to_vec()
+        };
+        // Who waits for an answer has it before the other ends.
+        let expected = [
+            ("answer", Purpose::Work, 60.0),
+            (FAULTS, Purpose::Start, 30.0),
+            ("work", Purpose::Work, 10.0),
+        ];
+        assert_eq!(of("read", true), told(expected));
+        let all = of("wait4", true);
+        assert_eq!(all.len(), 4);
+        assert!(all.iter().all(|(what, purpose, _)| {
+            *purpose == if what == "work" { Purpose::Work } else { Purpose::Child }
+        }));
+        assert!(of("read", false).iter().all(|(_, purpose, _)| *purpose == Purpose::Work));
+    }
+
+    #[test]
     fn what_a_name_server_does_while_it_is_asked_is_a_look_up() {
         let client = vec![
             row(Asleep, "poll", "UDP 127.0.0.1:53", 2, 6.0),
@@ -463,9 +545,13 @@ mod tests {
         let threads = vec![thread(1, 1, client), thread(2, 2, server)];
         let budget = Budget { width_s: 10.0, threads, ..Budget::default() };
         let all = uses(&budget, &[1]).all;
-        let told: Vec<_> = all.iter().map(|one| (one.row.what.as_str(), one.looks_up)).collect();
-        let expected =
-            [("clock_nanosleep", true), ("recvfrom", false), ("work", false), ("sendto", true)];
+        let told: Vec<_> = all.iter().map(|one| (one.row.what.as_str(), one.purpose)).collect();
+        let expected = [
+            ("clock_nanosleep", Purpose::LookUp),
+            ("recvfrom", Purpose::Work),
+            ("work", Purpose::Work),
+            ("sendto", Purpose::LookUp),
+        ];
         assert_eq!(told, expected);
     }
 

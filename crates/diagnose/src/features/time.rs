@@ -10,21 +10,22 @@ use millstream_record::{
 use super::distance;
 use crate::budget::ends;
 use crate::separate::Feature;
-use crate::uses::{Use, uses};
+use crate::uses::{Purpose, Use, uses};
 
 type Is = fn(&Use) -> bool;
 
 /// The features, by what a use of time is: the first that holds is told. A use that is none of
 /// these is told by no feature.
-const KINDS: [(&str, Is); 12] = [
+const KINDS: [(&str, Is); 13] = [
     ("time_lock_share", |one| one.behind.is_some()),
-    ("time_look_up_share", |one| one.looks_up),
+    ("time_look_up_share", |one| one.purpose == Purpose::LookUp),
+    ("time_child_share", |one| one.purpose == Purpose::Child),
+    ("time_start_share", |one| one.purpose == Purpose::Start),
     ("time_wake_up_share", |one| {
         one.row.state == ThreadState::Ready && one.row.with.is_none() && one.row.what.is_empty()
     }),
     ("time_cpu_wait_share", |one| one.row.state == ThreadState::Ready),
     ("time_disk_share", |one| calls(one, &DISK) || is_file(one) || is_mapped(one)),
-    ("time_child_share", |one| calls(one, &["wait4", "waitid", "vfork"])),
     ("time_timer_share", |one| one.row.what.ends_with("nanosleep") || one.row.on == TIME_OUT),
     ("time_room_share", |one| {
         let writes = ["write", "send"].iter().any(|begin| one.row.what.starts_with(begin));
@@ -282,6 +283,7 @@ mod tests {
             ("time_own_code_share", 17),
             ("time_peer_share", 7),
             ("time_room_share", 8),
+            ("time_start_share", 0),
             ("time_system_call_share", 5),
             ("time_timer_share", 14),
             ("time_wake_up_share", 4),
