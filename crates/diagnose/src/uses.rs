@@ -250,9 +250,17 @@ impl<'a> Walk<'a> {
         let mut next = Place { from: Some(thread.thread), depth: at.depth + 1, ..at.clone() };
         next.is_fresh =
             other.others > 0 && [other.process, other.parent].iter().any(|one| self.accepts(*one));
-        if next.purpose == Purpose::Work {
-            next.purpose = purpose(row);
-        }
+        let told = match purpose(row) {
+            // One that lives long is told by what it does.
+            Purpose::Child if other.others == 0 => Purpose::Work,
+            told => told,
+        };
+        next.purpose = match at.purpose {
+            Purpose::LookUp => Purpose::LookUp,
+            // A child may wait for somebody else.
+            Purpose::Child if self.is_same(thread.process, other.process) => Purpose::Child,
+            _ => told,
+        };
         if !self.is_same(thread.process, other.process) {
             next.path.push(self.group(other.process));
             next.behind.take_if(|(lock, _)| !self.is_shared(thread.process, lock));
@@ -357,8 +365,9 @@ impl<'a> Walk<'a> {
         let begins = at.is_fresh && BEGINS.contains(&row.what.as_str());
         let purpose = match at.purpose {
             Purpose::Work if begins => Purpose::Start,
-            Purpose::Work => purpose(&row),
-            told => told,
+            Purpose::Child if !(is_sleep(&row) && is_socket(&row)) => Purpose::Child,
+            Purpose::LookUp => Purpose::LookUp,
+            _ => purpose(&row),
         };
         let is_same = |one: &&mut Use| {
             // The same work behind a lock and without one are two uses.
@@ -396,10 +405,9 @@ fn recurs(row: &&BudgetRow) -> bool {
 
 /// Returns what a sleep is for, by its call and by whom it waits for: the port of name servers.
 fn purpose(row: &BudgetRow) -> Purpose {
-    let is_socket = || ["TCP ", "UDP "].iter().any(|protocol| row.on.starts_with(protocol));
     if !is_sleep(row) {
         Purpose::Work
-    } else if is_socket() && row.on.ends_with(":53") {
+    } else if is_socket(row) && row.on.ends_with(":53") {
         Purpose::LookUp
     } else if WAITS_FOR_CHILD.contains(&row.what.as_str()) {
         Purpose::Child
@@ -421,6 +429,10 @@ fn ran_s(thread: &ThreadBudget) -> f64 {
 
 fn is_sleep(row: &BudgetRow) -> bool {
     matches!(row.state, ThreadState::Asleep | ThreadState::Blocked)
+}
+
+fn is_socket(row: &BudgetRow) -> bool {
+    ["TCP ", "UDP "].iter().any(|protocol| row.on.starts_with(protocol))
 }
 
 fn address(lock: &str) -> Option<u64> {
@@ -496,15 +508,15 @@ mod tests {
 
     #[test]
     fn what_a_process_begins_for_one_connection_and_what_a_child_does_are_told_apart() {
-        let of = |waits: &str, accepts| {
+        let of = |waits: &str, accepts, others| {
             let client = vec![row(Asleep, waits, "", 3, 9.0), row(OwnCode, "work", "", 0, 1.0)];
-            // It stands for ten that the server forked.
+            // It stands for those that the server forked.
             let rows = vec![
                 row(Kernel, FAULTS, "", 0, 3.0),
                 row(OwnCode, "answer", "", 0, 6.0),
                 row(Kernel, "exit_group", "", 0, 9.0),
             ];
-            let child = ThreadBudget { parent: 2, others: 9, ..thread(3, 3, rows) };
+            let child = ThreadBudget { parent: 2, others, ..thread(3, 3, rows) };
             let ends = [(2, End { accepts, ..End::default() })].into();
             let threads = vec![thread(1, 1, client), child];
             let budget = Budget { width_s: 10.0, threads, ends, ..Budget::default() };
@@ -521,13 +533,35 @@ mod tests {
             (FAULTS, Purpose::Start, 30.0),
             ("work", Purpose::Work, 10.0),
         ];
-        assert_eq!(of("read", true), told(expected));
-        let all = of("wait4", true);
+        assert_eq!(of("read", true, 9), told(expected));
+        let all = of("wait4", true, 9);
         assert_eq!(all.len(), 4);
         assert!(all.iter().all(|(what, purpose, _)| {
             *purpose == if what == "work" { Purpose::Work } else { Purpose::Child }
         }));
-        assert!(of("read", false).iter().all(|(_, purpose, _)| *purpose == Purpose::Work));
+        let is_work =
+            |all: Vec<(String, Purpose, f64)>| all.iter().all(|one| one.1 == Purpose::Work);
+        assert!(is_work(of("read", false, 9)), "it serves no connection");
+        assert!(is_work(of("wait4", true, 0)), "one that lives long is told by what it does");
+    }
+
+    #[test]
+    fn what_a_child_waits_for_is_no_time_of_the_child() {
+        let script = vec![row(Asleep, "wait4", "", 2, 10.0)];
+        let rows = vec![
+            row(Kernel, "execve", "", 0, 1.0),
+            row(Asleep, "recvfrom", "TCP 10.0.0.2:80", 3, 7.0),
+            row(Asleep, "recvfrom", "TCP 10.0.0.9:80", 0, 2.0),
+        ];
+        let child = ThreadBudget { parent: 1, others: 99, ..thread(2, 2, rows) };
+        let server = vec![row(OwnCode, "price", "", 0, 7.0)];
+        let threads = vec![thread(1, 1, script), child, thread(3, 3, server)];
+        let budget = Budget { width_s: 10.0, threads, ..Budget::default() };
+        let all = uses(&budget, &[1]).all;
+        let told: Vec<_> = all.iter().map(|one| (one.row.what.as_str(), one.purpose)).collect();
+        let expected =
+            [("price", Purpose::Work), ("recvfrom", Purpose::Work), ("execve", Purpose::Child)];
+        assert_eq!(told, expected);
     }
 
     #[test]
