@@ -22,9 +22,9 @@ const ONCE: (u64, f64) = (2, 0.02);
 const LOCK_BYTES: u64 = 64;
 /// Calls that wait for a process that was started; clone, until that one runs a program.
 const WAITS_FOR_CHILD: [&str; 5] = ["wait4", "waitid", "vfork", "clone", "clone3"];
-/// In what a thread or process begins: the pages of a process that forked are copied as it touches
-/// them.
-const BEGINS: [&str; 2] = [FAULTS, "execve"];
+/// In what a thread or process begins, and a thread gives its stack back: the pages of a process
+/// that forked are copied as it touches them.
+const BEGINS: [&str; 4] = [FAULTS, "execve", "madvise", "munmap"];
 /// In what it ends, when whoever waited for its answer has that.
 const ENDS: [&str; 2] = ["exit", "exit_group"];
 /// Functions of Go from which a thread sleeps that has nothing to run, or watches the others.
@@ -46,7 +46,7 @@ pub enum Purpose {
     LookUp,
     /// A wait for the end of a process that was started, or what that one does meanwhile.
     Child,
-    /// The beginning of threads or processes that live as long as one connection.
+    /// The beginning and end of threads or processes that live as long as one connection.
     Start,
 }
 
@@ -512,7 +512,8 @@ mod tests {
             let client = vec![row(Asleep, waits, "", 3, 9.0), row(OwnCode, "work", "", 0, 1.0)];
             // It stands for those that the server forked.
             let rows = vec![
-                row(Kernel, FAULTS, "", 0, 3.0),
+                row(Kernel, FAULTS, "", 0, 2.0),
+                row(Kernel, "munmap", "", 0, 1.0),
                 row(OwnCode, "answer", "", 0, 6.0),
                 row(Kernel, "exit_group", "", 0, 9.0),
             ];
@@ -524,18 +525,19 @@ mod tests {
             let told = |one: Use| (one.row.what, one.purpose, (one.share * 100.0).round());
             all.into_iter().map(told).collect::<Vec<_>>()
         };
-        let told = |all: [(&str, Purpose, f64); 3]| {
+        let told = |all: [(&str, Purpose, f64); 4]| {
             all.map(|(what, purpose, share)| (what.to_owned(), purpose, share)).to_vec()
         };
         // Who waits for an answer has it before the other ends.
         let expected = [
             ("answer", Purpose::Work, 60.0),
-            (FAULTS, Purpose::Start, 30.0),
+            (FAULTS, Purpose::Start, 20.0),
+            ("munmap", Purpose::Start, 10.0),
             ("work", Purpose::Work, 10.0),
         ];
         assert_eq!(of("read", true, 9), told(expected));
         let all = of("wait4", true, 9);
-        assert_eq!(all.len(), 4);
+        assert_eq!(all.len(), 5);
         assert!(all.iter().all(|(what, purpose, _)| {
             *purpose == if what == "work" { Purpose::Work } else { Purpose::Child }
         }));
