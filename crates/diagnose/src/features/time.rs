@@ -10,7 +10,7 @@ use millstream_record::{
 use super::distance;
 use crate::budget::ends;
 use crate::separate::Feature;
-use crate::uses::{Purpose, Use, uses};
+use crate::uses::{Purpose, Use, is_socket, uses};
 
 type Is = fn(&Use) -> bool;
 
@@ -29,9 +29,9 @@ const KINDS: [(&str, Is); 13] = [
     ("time_timer_share", |one| one.row.what.ends_with("nanosleep") || one.row.on == TIME_OUT),
     ("time_room_share", |one| {
         let writes = ["write", "send"].iter().any(|begin| one.row.what.starts_with(begin));
-        sleeps(one) && is_socket(one) && writes
+        sleeps(one) && is_socket(&one.row) && writes
     }),
-    ("time_peer_share", |one| sleeps(one) && is_socket(one) && one.row.what != "connect"),
+    ("time_peer_share", |one| sleeps(one) && is_socket(&one.row) && one.row.what != "connect"),
     ("time_collector_share", |one| {
         let of = |part: &&str| one.row.what.starts_with(part);
         one.row.state == ThreadState::OwnCode && COLLECTORS.iter().any(of)
@@ -97,10 +97,6 @@ fn calls(one: &Use, names: &[&str]) -> bool {
 
 fn sleeps(one: &Use) -> bool {
     one.row.state == ThreadState::Asleep
-}
-
-fn is_socket(one: &Use) -> bool {
-    ["TCP ", "UDP "].iter().any(|protocol| one.row.on.starts_with(protocol))
 }
 
 fn is_file(one: &Use) -> bool {

@@ -8,7 +8,7 @@ use crate::bpf::Times;
 
 /// Threads of one process that are told as one, where there are as many at least.
 const MANY: usize = 8;
-/// A thread ends soon that lived for less than the time divided by this.
+/// A thread has ended soon if it lived for less than the time of the budget, divided by this.
 const SHORT: u64 = 10;
 
 /// Makes one of the many threads of a process that ended soon, and of the many processes of one

@@ -23,7 +23,8 @@ const TRACEPOINTS: [&str; 4] =
 /// everywhere.
 const SAMPLES_HZ: u64 = 499;
 
-/// Places for stacks of programs. Where two stacks share a place, the second is told by less.
+/// Places for stacks of programs. Where two stacks share a place, the second has its innermost
+/// function and the words at its top.
 const STACKS: u32 = 4096;
 
 /// In the place of who woke a thread: its own timer.
