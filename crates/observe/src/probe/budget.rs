@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use millstream_record::{
-    Budget, BudgetRow, End, HELD_BACK, LOOKS, Probes, SharedAddress, TIME_OUT, ThreadBudget,
-    ThreadState,
+    Budget, BudgetRow, HELD_BACK, LOOKS, Probes, SharedAddress, TIME_OUT, ThreadBudget, ThreadState,
 };
 
 use super::callers::Callers;
@@ -181,13 +180,7 @@ impl Probe for BudgetProbe {
         into.tables.extend(tables.filter_map(|(name, table)| Some((name.to_owned(), table?))));
         let mut stands_for = BTreeMap::new();
         let mut times = short_lived::merge(times, width_ns, &mut stands_for);
-        let first = |number: &u32| stands_for.get(number).copied().unwrap_or(*number);
-        let mut ends: BTreeMap<u32, End> = BTreeMap::new();
-        for (process, end) in self.peers.ends() {
-            let peers: BTreeSet<u32> = end.peers.iter().map(first).collect();
-            let peers = peers.into_iter().collect();
-            ends.entry(first(process)).or_insert_with(|| End { peers, ..end.clone() });
-        }
+        let ends = short_lived::ends(self.peers.ends(), &stands_for);
         let process_of: HashMap<u32, u32> =
             times.iter().map(|one| (one.thread, one.process)).collect();
         times.sort_by_key(|one| std::cmp::Reverse(one.on_ns));

@@ -2,7 +2,9 @@
 //! each. There may be thousands in a second, of which each has a few rows; what all of them did
 //! together says where the time goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_record::End;
 
 use crate::bpf::Times;
 
@@ -56,6 +58,25 @@ fn merge_by<K: Ord>(
         one.rename(first);
     }
     kept
+}
+
+/// Returns the ends of connections by the processes that stand for theirs.
+pub(super) fn ends(
+    ends: &BTreeMap<u32, End>,
+    stands_for: &BTreeMap<u32, u32>,
+) -> BTreeMap<u32, End> {
+    let first = |number: &u32| stands_for.get(number).copied().unwrap_or(*number);
+    let mut all: BTreeMap<u32, End> = BTreeMap::new();
+    for (process, end) in ends {
+        let fresh = || End { peers: vec![], ..end.clone() };
+        let one = all.entry(first(process)).or_insert_with(fresh);
+        one.accepts |= end.accepts;
+        one.connects |= end.connects;
+        let peers: BTreeSet<u32> =
+            end.peers.iter().map(first).chain(one.peers.iter().copied()).collect();
+        one.peers = peers.into_iter().collect();
+    }
+    all
 }
 
 #[cfg(test)]
@@ -132,6 +153,18 @@ mod tests {
         assert_eq!((of(30).process, of(30).off[0].0.by), (10, 10));
         assert_eq!(of(31).parent, 10);
         assert_eq!(of(20).others, 0, "of another name");
+    }
+
+    #[test]
+    fn an_end_has_the_connections_of_all_for_which_it_stands() {
+        let end = |accepts: bool, peers: &[u32]| {
+            let peers = peers.to_vec();
+            End { accepts, connects: !accepts, peers, ..End::default() }
+        };
+        let all = [(10, end(false, &[1])), (11, end(true, &[2, 1])), (2, end(false, &[11, 10]))];
+        let found = ends(&all.into(), &[(10, 10), (11, 10)].into());
+        let both = End { connects: true, ..end(true, &[1, 2]) };
+        assert_eq!(found, [(2, end(false, &[10])), (10, both)].into());
     }
 
     #[test]
